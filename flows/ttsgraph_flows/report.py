@@ -9,11 +9,11 @@ from pathlib import Path
 from prefect import flow
 
 from ttsgraph.base.files import json_text, write_text
-from ttsgraph.reporting.answer import answer_by, brief, figures_of, metrics, table_of
+from ttsgraph.reporting.answer import answer_of, brief, figures_of, metrics, table_of
 from ttsgraph.reporting.explain import ways
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_index, write_report
-from ttsgraph.reporting.report_data import RECORDED, Report, read_recorded, read_task
+from ttsgraph.reporting.report_data import Report, read_task
 from ttsgraph.settings.profile import load_params, load_profile
 from ttsgraph.stages.records import GateRecord, read_record
 from ttsgraph_flows.answers import REPORTS, answers_file, write_serving
@@ -39,9 +39,7 @@ def report(profile: str | None = None) -> None:
         for task, stage in stages.items()
     ]
     as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
-    simulated = settings.engine.kind == "simulated"
-    recorded = read_recorded(RECORDED, name, simulated)
-    found = Report(name, settings, as_row, tasks, recorded=recorded)
+    found = Report(name, settings, as_row, tasks)
     write_report(REPORTS / name, found)
     write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
     write_text(answers_file(name).with_name("metrics.json"), json_text(metrics(found)))
@@ -68,7 +66,7 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
         for method in task.methods:
             history = Path(method.graph_file).with_name(HISTORY)
             if run_id := run_that_made(stage, method.name, history):
-                answer = answer_by(task, method, pool, found.profile.budget.limit)
+                answer = answer_of(task, pool, found.profile.budget.limit, method)
                 note = [answer.text, "", "```", *ways(answer.graph, pool), "```", ""]
                 uri = stage.params.tracking_uri
                 add_answer(uri, run_id, "\n".join(note), figures_of(answer), charts)

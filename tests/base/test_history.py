@@ -1,33 +1,14 @@
-"""A history is read as it was written, and a search goes on from wherever it ended."""
+"""A history is read as it was written, or not at all."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.arithmetic import adders, searched, searcher_of
-from tests.support.fakes import ArithmeticClient
-from tests.support.project import ROOT
 from ttsgraph.base.bookkeeping import without_bookkeeping
-from ttsgraph.base.errors import DataError, InputError
-from ttsgraph.base.files import locked
+from ttsgraph.base.errors import DataError
 from ttsgraph.base.history import read_history, write_history
-from ttsgraph.evaluation.archive import Archive
-from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Request
-from ttsgraph.searching.methods.summary import SearchOutcome
-from ttsgraph.settings.profile import SearchSettings
-
-MADE_NOW = ["wall_s", "cached_calls", "spent_dollars"]
-"""Columns that say how this very run came by its figures, not what they are."""
 
 json_values = st.recursive(
     st.none()
@@ -69,72 +50,3 @@ def test_a_history_is_read_as_it_was_written_or_not_at_all(
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     with pytest.raises(DataError, match="is damaged"):
         read_history(path)
-
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from ttsgraph.base.files import locked
-with locked(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
-
-def test_one_run_works_in_a_folder_and_the_lock_of_a_dead_one_means_nothing(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    ) as holder:
-        try:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == "held\n"
-            said = rf"another run works here \(process {holder.pid}\)"
-            with pytest.raises(InputError, match=said), locked(tmp_path):
-                pass
-        finally:
-            holder.send_signal(signal.SIGKILL)
-    assert (tmp_path / ".lock").read_text() == f"{holder.pid}\n"
-    with locked(tmp_path):
-        assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
-    with locked(tmp_path):
-        pass
-
-
-def search(folder: Path, client: ArithmeticClient) -> tuple[SearchOutcome, Archive]:
-    """A search with its call cache; only the language model is a fake."""
-    searcher = searcher_of("agent_reinforce", SearchSettings(max_iterations=5, patience=4, batch=8))
-    archive = Archive()
-    with closing(CallCache(folder / "calls")) as cache:
-        return searched(searcher, archive, CachedClient(client, cache), 16, 20), archive
-
-
-def outcome(found: SearchOutcome, archive: Archive) -> tuple[str, str, str, str]:
-    """All that must be the same after a crash."""
-    records = archive.table().drop(columns=MADE_NOW)
-    history = json.dumps(without_bookkeeping([*archive.history]))
-    return found.graph.to_json(), found.trajectory.to_json(), records.to_json(), history
-
-
-class Killed(Exception):
-    """As far as a search can notice."""
-
-
-def killed(made: list[Request], most: int, request: Request) -> bool:
-    if len(made) > most:
-        raise Killed
-    return False
-
-
-def test_a_search_goes_on_from_any_point_at_which_it_ended(tmp_path: Path) -> None:
-    client = adders()
-    expected = outcome(*search(tmp_path / "undisturbed", client))
-    calls = len(client.requests)
-    for number, last in enumerate(range(1, calls, calls // 5)):
-        folder = tmp_path / str(number)
-        first, again = adders(), adders()
-        first.fails = partial(killed, first.requests, last)
-        with pytest.raises(Killed):
-            search(folder, first)
-        assert outcome(*search(folder, again)) == expected
-        keys = [[each.key() for each in client.requests] for client in (first, again)]
-        assert not set(keys[0][:last]) & set(keys[1])

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from lab.benchmarks.browser import OpenedPage, browser, chromium
-from tests.reporting.small_pages import METHODS, closed, nothing_better
+from tests.reporting.small_pages import METHODS
 from tests.support.project import made_once
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph_flows import report
@@ -39,23 +39,8 @@ def reported(folder: Path) -> Path:
     return project.folder / "reports" / "simulated-small"
 
 
-@pytest.fixture(scope="session")
-def pages(built, tmp_path_factory):
-    """Pages of a search that found something, found nothing better, and of closed models."""
-
-    def make(folder: Path) -> dict[str, Path]:
-        (folder / "closed").mkdir()
-        return {
-            "found": built / "index.html",
-            "nothing better": nothing_better(built.parents[1], folder / "nothing"),
-            "closed models": closed(folder / "closed"),
-        }
-
-    return made_once(tmp_path_factory, "pages", make)
-
-
 @pytest.fixture(scope="module")
-def started(pages):  # stages can't run once the browser's event loop does
+def started(built):  # stages can't run once the browser's event loop does
     """A browser; None where there is none, for tests that look at more than the page."""
     if chromium() is None:
         yield None

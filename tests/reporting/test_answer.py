@@ -112,10 +112,6 @@ SAYS: dict[str, tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[str, ..
     "one call worse": (
         [found(0.88), against(0.01, 30, 3, **ON_PAR)], GATE, ("not as good (p = 0.010)", "a fifth")
     ),
-    "one call, whatever the gate's word": (
-        [found(0.88), against(0.3, 3, 7, **ON_PAR)], GATE | {"verdict": "better"},
-        ("is as good (p = 0.300)",),
-    ),
     "a vote as good": (
         [found(0.88), VOTES], VOTE_GATE,
         ("Use this: three calls of a and their majority", "as good", "(p = 0.900)", "half of the"),
@@ -199,17 +195,11 @@ def test_a_graph_in_a_few_words(graph, words):
     ("value", "form", "text"),
     [
         (3.5e-9, "price", "$0.0035 per million questions"),
-        (0.256, "price", "$0.256 a question"),
         (0.0, "price", "$0"),
-        (0.0451, "time", "45 ms"),
         (210.0, "time", "3.5 min"),
         (0.2, "part", "a fifth of the cost"),
-        (0.58, "part", "58 % of the cost"),
-        (1.0, "part", "the same cost"),
         (1.5, "part", "1.5 times the cost"),
-        (0.00035, "thousand", "0.35"),
         (0.00191, "money", "$0.0019"),
-        (12.345, "money", "$12.35"),
         (float("nan"), "time", "–"),
     ],
 )

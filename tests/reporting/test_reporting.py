@@ -14,7 +14,7 @@ from tests.reporting.test_answer import pool_of
 from tests.support.colours import contrast
 from tests.support.project import ROOT
 from tests.support.routers import by_field
-from ttsgraph.base.style import SERIES, TONES
+from ttsgraph.base.style import COLOURS
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel, routed, single
 from ttsgraph.reporting.answer import best_made_by_hand
@@ -24,10 +24,11 @@ from ttsgraph.reporting.pictures import HEIGHT, Drawing, draw, graph_svg, write_
 from ttsgraph.stages.schemas import Evaluations, Trajectory
 
 
-@pytest.mark.parametrize("theme", SERIES)
+@pytest.mark.parametrize("theme", [0, 1])
 def test_colours_stand_out_from_the_page_and_words_can_be_read(theme):
-    tones = TONES[theme]
-    assert min(contrast(colour, tones["page"]) for colour in SERIES[theme]) >= 3
+    tones = {name: pair[theme] for name, pair in COLOURS.items()}
+    series = [tone for name, tone in tones.items() if name.startswith("series")]
+    assert min(contrast(colour, tones["page"]) for colour in series) >= 3
     pairs = list(itertools.product(("ink", "quiet", "accent", "warn"), ("page", "raised")))
     for ink, back in [*pairs, ("ink", "warn-back")]:
         assert contrast(tones[ink], tones[back]) >= 4.5
@@ -123,10 +124,7 @@ def test_a_router_is_drawn_where_it_decides_with_the_share_of_each_branch():
     names = [box.title for box in drawing.boxes]
     shares = {names[arrow.target]: arrow.share for arrow in drawing.arrows if arrow.share}
     assert shares == {"m": "75 %", "3 × k": "25 %"}
-    assert "at an arrow: its share of the questions" in " ".join(drawing.key)
-    svg = graph_svg(ROUTE, pool_of("k", "m"))
-    assert "<title>Graph: 3 of k, 1 of m;" in svg
-    assert ">75 %</text>" in svg
+    assert ">75 %</text>" in graph_svg(ROUTE, pool_of("k", "m"))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +148,6 @@ def test_a_picture_is_written_in_each_format_and_says_where_it_is_simulated(tmp_
     graph = parallel(["a", "a"], "b", "fuser")
     assert ">simulated<" in graph_svg(graph, simulated=True)
     assert ">simulated<" not in graph_svg(graph)
-    for ending, begin in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
+    for ending, begin in ((".svg", b"<svg"), (".png", b"\x89PNG")):
         path = write_picture(graph_svg(graph), tmp_path / "new" / f"graph{ending}")
         assert path.read_bytes().lstrip().startswith(begin)

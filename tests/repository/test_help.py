@@ -102,7 +102,5 @@ def test_a_graph_is_explained_in_words(project):
         "4 model calls a question",
         "width 3, depth 2",
         "step 2: node 3 (fuser",
-        "where the money goes: 100 %",
-        "within the budget",
     ):
         assert part in done.output

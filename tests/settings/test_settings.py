@@ -28,15 +28,6 @@ def test_shipped_profiles_are_valid(name):
         profile.budget_on(task).require_feasible()
 
 
-def test_a_bundle_of_an_earlier_version_is_read_unless_it_asks_for_what_is_gone(tmp_path):
-    earlier = {"search": {"racing": {"enabled": False}, "loop_share": 0.15}, "agent": {"reasks": 2}}
-    mine = load_profile("mine", profile_with(tmp_path, earlier))
-    assert mine == load_profile("laptop", ROOT / "profiles")
-    earlier["search"]["racing"]["enabled"] = True
-    with pytest.raises(SettingsError, match="racing"):
-        load_profile("mine", profile_with(tmp_path, earlier))
-
-
 def test_shipped_params_name_a_profile_and_its_tasks():
     params = load_params(ROOT / "params.yaml")
     profile = load_profile(params.profile, ROOT / "profiles")

@@ -24,7 +24,6 @@ from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.client import Usage
-from ttsgraph.reporting.explain import worth_of
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.settings.stages import PilotSettings
@@ -40,7 +39,6 @@ from ttsgraph.stages.trials import (
 )
 from ttsgraph.stages.trials import test_cases as rivals
 from ttsgraph.stages.worth import (
-    kept_nodes,
     known_evidence,
     node_table,
     predicted_losses,
@@ -234,10 +232,7 @@ def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(
     asked = environment.task, environment.prompt, questions[0]
     nodes = with_worth(node_table(graph, cost, *asked, without, whole, by_hash), graph, whole, {})
     write_table(nodes, Nodes, tmp_path / "nodes.parquet")
-    (tmp_path / "graph.json").write_text(graph.to_json())
-    kept = kept_nodes(graph, [tmp_path / "none", tmp_path])
-    assert kept_nodes(GRAPHS["chain"], [tmp_path]) is None
-    table = kept.set_index("node")
+    table = read_table(Nodes, tmp_path / "nodes.parquet", "evaluate").set_index("node")
     assert math.isclose(table["cost_share"].sum(), 1)
     assert math.isclose(table["budget_units"].sum(), cost.graph_cost(graph))
     assert table["calls"].sum() == sum(feedback.usage.calls for feedback in feedbacks)
@@ -252,6 +247,3 @@ def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(
     assert sink["read_accuracy"] == pytest.approx(np.mean(read))
     assert sink["repairable"] == sum(not any(each) for each in read)
     assert sink["spoilable"] == sum(all(each) for each in read)
-    *_, line = worth_of(graph, kept)
-    assert f"repaired {sink['repaired']} of {sink['repairable']} " in line
-    assert f"broke {sink['spoilt']} of {sink['spoilable']}" in line

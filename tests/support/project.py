@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from lab import python_path
-from ttsgraph.reporting.report_data import RECORDED
 
 ROOT = Path(__file__).parents[2]
 Made = TypeVar("Made")
@@ -103,8 +102,6 @@ class Copy:
         (folder / "profiles").mkdir()
         (folder / "inputs").mkdir()
         (folder / "inputs" / "README.md").write_text("nothing yet\n")
-        (folder / RECORDED).parent.mkdir(parents=True)
-        shutil.copy(ROOT / RECORDED, folder / RECORDED)
 
     def write(self, params: dict[str, Any], profile: str, settings: dict[str, Any]) -> None:
         (self.folder / "params.yaml").write_text(yaml.safe_dump(params))

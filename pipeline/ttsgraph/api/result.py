@@ -27,7 +27,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.reporting.answer import sentence_for
 from ttsgraph.reporting.explain import ways
-from ttsgraph.reporting.figures import TableSource, plain
+from ttsgraph.reporting.figures import TableSource
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.settings.profile import Params, load_profile
 from ttsgraph.stages.project import questions_by_split
@@ -278,7 +278,7 @@ def result_of(searched: WholeSearch, profile: str = "search") -> Result:
     known = deployed.profile.model_pool(), alone, deployed.profile.budget.limit
     sentence = sentence_for(tested, tested.rows[choice.place], *known)
     used, verdict = str(rows[choice.place]["graph"]), verdict_of(searched)
-    comparison = Comparison(rows, used, choice.reason, plain(sentence), verdict)
+    comparison = Comparison(rows, used, choice.reason, sentence.striptags(), verdict)
     return Result(deployed, comparison, searched.spent, searched=searched, profile=profile)
 
 

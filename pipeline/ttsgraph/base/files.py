@@ -129,16 +129,16 @@ def keep(path: Path, value: Any) -> None:
     write_text(path, checked_text({"value": value}), f".{os.getpid()}.part")
 
 
-_FULL = "free space"
-_CLOSED = "fix its permissions, or move away what is in its place,"
-_REMEDIES = {
-    **dict.fromkeys(("ENOSPC", "EDQUOT", "EFBIG"), _FULL),
-    **dict.fromkeys(("EACCES", "EPERM", "EROFS", "ENOTDIR", "EISDIR", "EEXIST"), _CLOSED),
-    **dict.fromkeys(("database or disk is full", "disk I/O error"), _FULL),
-    **dict.fromkeys(("readonly database", "unable to open database file"), _CLOSED),
-}
-"""Remedies for a full disk and for a place that can't be written to, by error number or by SQLite's
-message.
+_FULL = ("ENOSPC", "EDQUOT", "EFBIG")
+_CLOSED = ("EACCES", "EPERM", "EROFS", "ENOTDIR", "EISDIR", "EEXIST")
+_SQLITE = (
+    "database or disk is full",
+    "disk I/O error",
+    "readonly database",
+    "unable to open database file",
+)
+"""Names of the errors of a full disk and of a place that can't be written to, and parts of SQLite's
+messages about either.
 """
 
 
@@ -158,23 +158,21 @@ def unusable(error: BaseException | None, place: Path | None = None) -> str:
     Return "" unless the error or one of its causes is about such a place. `place` is the path of a
     database, because a database's errors don't name their file.
     """
-    meant = True  # False for an error that was only being handled when the next one was raised
     while error is not None:
-        known = True
         if isinstance(error, OSError):
-            said, words = errno.errorcode.get(error.errno or 0, ""), error.strerror
-            place = place if error.filename is None else Path(os.fsdecode(error.filename))
-            known = _REMEDIES.get(said) == _FULL or (meant and error.filename is not None)
+            if error.filename is not None:
+                place = Path(os.fsdecode(error.filename))
+            kinds = _FULL if error.filename is None else (*_FULL, *_CLOSED)
+            why = error.strerror if errno.errorcode.get(error.errno or 0) in kinds else ""
         else:
-            parts = (part for part in _REMEDIES if " " in part and part in str(error))
-            said = words = next(parts, "")
-        if known and said in _REMEDIES:
+            why = next((part for part in _SQLITE if part in str(error)), "")
+        if why:
             return (
-                f"{place or Path.cwd()}: expected to write here, but this fails: {words}; computed"
-                f" results are kept; {_REMEDIES[said]} and run again"
+                f"{place or Path.cwd()}: expected to write here, but this fails: {why}; computed"
+                " results are kept; free space, fix its permissions, or move away what is in its"
+                " place, and run again"
             )
-        meant = meant and error.__cause__ is not None
-        error = error.__cause__ or error.__context__
+        error = error.__cause__
     return ""
 
 

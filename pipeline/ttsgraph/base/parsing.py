@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.secrets import refuse_secrets
@@ -23,19 +23,6 @@ class ClosedModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def without_retired(**retired: Callable[[Any], bool]) -> Any:
-    """Return a validator of a model that drops the keys of earlier bundles whose values meet these
-    conditions; a bundle with another value isn't valid any more.
-    """
-
-    def kept(cls: Any, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return {k: value for k, value in given.items() if k not in retired or not retired[k](value)}
-
-    return model_validator(mode="before")(kept)
-
-
 def load(kind: type[Settings], path: Path) -> Settings:
     """Return the settings in a YAML file.
 
@@ -45,10 +32,9 @@ def load(kind: type[Settings], path: Path) -> Settings:
     try:
         data = yaml.safe_load(path.read_text())
     except FileNotFoundError:
-        hint = "run this in a project's folder, which has params.yaml and profiles/"
-        hint = "correct the path" if path.is_absolute() else hint
         raise SettingsError(
-            f"{path}: expected a settings file, but there is none; {hint}"
+            f"{path}: expected a settings file, but there is none; correct the path, or run this in"
+            " a project's folder, which has params.yaml and profiles/"
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)

@@ -116,18 +116,15 @@ def refuse_secrets(data: Any, where: str) -> None:
     for path, value in _texts(data, ()):
         name = path[-1] if path else ""
         if name == "api_key_env":
-            names_one = _VARIABLE.fullmatch(value) and SECRET_NAME.search(value)
-            if not names_one or _LOOKS_SECRET.search(value):
-                raise SettingsError(
-                    f"{where}: key {'.'.join(path)!r}: expected the name of an environment variable"
-                    " with KEY, TOKEN, SECRET or PASSWORD in it, but the value is not such a name;"
-                    " a key itself does not belong here"
-                )
-        elif _LOOKS_SECRET.search(value) or _HOLDS_SECRET.fullmatch(name):
+            allowed = bool(_VARIABLE.fullmatch(value) and SECRET_NAME.search(value))
+        else:
+            allowed = not _HOLDS_SECRET.fullmatch(name)
+        if not allowed or _LOOKS_SECRET.search(value):
             raise SettingsError(
-                f"{where}: key {'.'.join(path)!r}: found what looks like a key or password; move"
-                " it to an environment variable (named by api_key_env), and replace the key or"
-                " password itself, because settings files are shared"
+                f"{where}: key {'.'.join(path)!r}: found what may be a key or password; move it to"
+                " an environment variable with KEY, TOKEN, SECRET or PASSWORD in its name, name the"
+                " variable in api_key_env, and replace the key or password itself, because"
+                " settings files are shared"
             )
 
 

@@ -6,7 +6,6 @@ They are implemented here because SciPy would make up more than half of a plain 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ import numpy as np
 from ttsgraph.base.arrays import FloatArray
 
 Alternative = Literal["two-sided", "greater", "less"]
-_HALVINGS = 100
 
 
 def expit(x: Any) -> FloatArray:
@@ -53,40 +51,20 @@ def normal_quantile(p: float) -> float:
     return NormalDist().inv_cdf(p)
 
 
-@lru_cache(maxsize=4096)
 def student_quantile(p: float, freedom: int) -> float:
-    """Return the p-quantile of Student's t distribution with an integer number of degrees of
-    freedom.
+    """Return the p-quantile of Student's t distribution, from Fisher's expansion (formula 26.7.5
+    of Abramowitz and Stegun).
 
-    It is computed by bisection over the angle atan(t / sqrt(freedom)).
+    At p = 0.975 it is 0.7 % too small for 2 degrees of freedom, and 0.1 % for 3.
     """
-    if p < 0.5:
-        return -student_quantile(1 - p, freedom)
-    low = 0.0
-    high = math.pi / 2
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if _student_between(middle, freedom) < 2 * p - 1:
-            low = middle
-        else:
-            high = middle
-    return math.tan(low) * math.sqrt(freedom)
-
-
-def _student_between(angle: float, freedom: int) -> float:
-    """Return P(-t < T < t) for Student's t at t = sqrt(freedom) * tan(angle).
-
-    The formulas are 26.7.3 and 26.7.4 of Abramowitz and Stegun.
-    """
-    sine = math.sin(angle)
-    cosine = math.cos(angle)
-    odd = freedom % 2
-    term = cosine if odd else 1.0
-    total = term if freedom > 1 else 0.0
-    for k in range(2 + odd, freedom - 1, 2):
-        term *= cosine * cosine * (k - 1) / k
-        total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+    z = normal_quantile(p)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / freedom**k for k, term in enumerate(terms, 1))
 
 
 def fair_coin_p(heads: int, tosses: int, alternative: Alternative = "two-sided") -> float:

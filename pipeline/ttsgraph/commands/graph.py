@@ -123,13 +123,13 @@ def draw(
     Example: ttsgraph graph draw graph.json --out graph.png
 
     Args:
-        out: .svg, .png or .pdf
+        out: .svg or .png
     """
     from ttsgraph.reporting import pictures
 
     if out.suffix not in pictures.FORMATS:
-        forms = ", ".join(pictures.FORMATS)
-        raise InputError(f"--out: expected a file name ending in one of {forms}, found {out}")
+        forms = " or ".join(pictures.FORMATS)
+        raise InputError(f"--out: expected a file name ending in {forms}, found {out}")
     version = None if is_graph_file(graph) else deployed(graph)
     found = version.graph if version else CollaborationGraph.read(Path(graph))
     pool = version.profile.model_pool() if version else None
@@ -157,29 +157,18 @@ def export(
 
 
 @command(app)
-def explain(graph: str, *, profile: str | None = None, task: str | None = None) -> None:
-    """Describe a graph, its cost per question and, if it was found here, each node's contribution
-    on the test questions.
+def explain(graph: str, *, profile: str | None = None) -> None:
+    """Describe what a graph does with a question; `ttsgraph graph cost` shows its cost.
 
-    A results folder or a version has its own profile and task.
+    A results folder or a version has its own profile.
 
     Example: ttsgraph explain math@champion
     """
     from ttsgraph.reporting.explain import explain as in_words
-    from ttsgraph.reporting.explain import worth_of
 
-    found, loaded, chosen, version = _found(graph, profile, task)
+    found, loaded, _, version = _found(graph, profile)
     if version is not None and not Path(graph).is_dir():
         from ttsgraph_flows.registry import origin
 
         echo(origin(params().tracking_uri, version))
-    echo(*in_words(found, loaded, chosen))
-    path = Path(graph)
-    places = [path, *sorted(path.glob("tables/*"))] if path.is_dir() else [path.parent]
-    if version is not None:
-        places += sorted(Path("results").glob(f"*/{chosen}/*"))
-    if folders := [place for place in places if (place / "nodes.parquet").exists()]:
-        from ttsgraph.stages.worth import kept_nodes  # imports pandas, which is slow
-
-        nodes = kept_nodes(found, folders)
-        echo(*(worth_of(found, nodes) if nodes is not None else ()))
+    echo(*in_words(found, loaded.model_pool()))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ttsgraph.base.special import student_quantile
 from ttsgraph.evaluation.environment import CONFIDENCE
 
 TEST_OVER_SEEDS = "two-sided Wilcoxon signed-rank test over seeds, ties split"
@@ -30,8 +29,10 @@ def mean_of(values: Sequence[float]) -> Mean:
     mean = float(np.mean(values))
     half = math.inf
     if n > 1:
+        from scipy.stats import t  # from the extra `compare`
+
         spread = float(np.std(values, ddof=1))
-        half = student_quantile((1 + CONFIDENCE) / 2, n - 1) * spread / math.sqrt(n)
+        half = float(t.ppf((1 + CONFIDENCE) / 2, n - 1)) * spread / math.sqrt(n)
     return Mean(mean, mean - half, mean + half, n)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from ttsgraph.base.wording import counted
 from ttsgraph.evaluation.compare import paired
@@ -29,10 +30,10 @@ from ttsgraph.reporting.figures import (
     COST_FORMS,
     MISSING,
     SPACE,
-    Figure,
     Row,
     TableSource,
-    plain,
+    cut,
+    figure,
     shown,
 )
 
@@ -51,6 +52,16 @@ EXAMPLES = 3
 CUT = 60
 """Maximum number of characters of an example."""
 
+MADE_BY_HAND = ("self_consistency", "best_of_n", "fixed_topology", "team")
+"""Arms of the test whose graphs are designed by hand."""
+
+INSTEAD = {
+    "behind": ("is better", "than", "for"),
+    "unclear": ("is as good", "as", "for"),
+    "ahead": ("is not as good", "as", "but takes"),
+}
+"""Words that compare a selected baseline with the found graph, by the found graph's rank."""
+
 
 @dataclass(frozen=True)
 class Recommendation:
@@ -63,12 +74,12 @@ class Recommendation:
     method: MethodReport
     row: Row
     graph: CollaborationGraph
-    sentence: tuple[str | Figure, ...]
+    sentence: Markup
 
     @property
     def text(self) -> str:
         """Sentence of the recommendation, as plain text."""
-        return plain(self.sentence)
+        return self.sentence.striptags()
 
     @property
     def serve(self) -> str:
@@ -77,24 +88,23 @@ class Recommendation:
 
 
 def answer_of(
-    task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE, limit: float = math.inf
+    task: TaskReport,
+    pool: ModelPool,
+    limit: float = math.inf,
+    method: MethodReport | None = None,
+    confidence: float = CONFIDENCE,
 ) -> Recommendation:
-    """Return the recommendation for a task, from the method whose version becomes champion.
+    """Return the recommendation for a task from one method's search and test: by default, the
+    method whose version becomes champion.
 
-    The champion is derived only from the tables, as if the registry had been empty; versions of
-    other runs are shown separately (ttsgraph_flows/answers.py). `confidence` is the profile's
-    deploy.confidence, and `limit` the budget's limit.
+    That champion is derived only from the tables, as if the registry had been empty; versions of
+    other runs are shown separately (ttsgraph_flows/answers.py). `limit` is the budget's limit, and
+    `confidence` the profile's deploy.confidence.
     """
-    return answer_by(task, _kept(task.methods, confidence), pool, limit)
-
-
-def answer_by(
-    task: TaskReport, method: MethodReport, pool: ModelPool, limit: float = math.inf
-) -> Recommendation:
-    """Return the recommendation from one method's search and test."""
+    method = method or _kept(task.methods, confidence)
     row = selected(method.test, method.lineage)
     graph = CollaborationGraph.from_json(row["graph"])
-    sentence = tuple(sentence_for(method.test, row, pool, task.profile, limit))
+    sentence = sentence_for(method.test, row, pool, task.profile, limit)
     return Recommendation(task.name, method, row, graph, sentence)
 
 
@@ -136,10 +146,6 @@ def ranks(rival: Row) -> str:
     return "ahead" if rival["found_only"] > rival["rival_only"] else "behind"
 
 
-MADE_BY_HAND = ("self_consistency", "best_of_n", "fixed_topology", "team")
-"""Arms of the test whose graphs are designed by hand."""
-
-
 def best_call(test: TableSource) -> Row | None:
     """Return the one-call rival with the highest score, or None if none was scored."""
     return _best([row for row in test if row["arm"] != "found" and row["n_nodes"] == 1])
@@ -159,119 +165,105 @@ def sentence_for(
     test: TableSource,
     row: Row,
     pool: ModelPool,
-    alone: TableSource | None = None,
+    alone: Iterable[Row] = (),
     limit: float = math.inf,
-) -> Iterator[str | Figure]:
-    """Yield the sentence that recommends the graph of this test row.
+) -> Markup:
+    """Return the sentence that recommends the graph of this test row.
 
     If most of the budget `limit` is unspent, the sentence says so, and names the score of a more
     expensive model from `alone` if one scores higher.
     """
     if not row["n_scored"]:
-        yield "Nothing can be said: no test question could be scored."
-        return
+        return Markup("Nothing can be said: no test question could be scored.")
     graph = CollaborationGraph.from_json(row["graph"])
-    words = Figure(in_brief(graph, pool), row.at("graph"), "graph")
+    words = figure(in_brief(graph, pool), row.at("graph"), "graph")
+    score = _score(row)
     found = test.where(arm="found")[0]
+    call = best_call(test)
     if row.place != found.place:
-        yield from _instead(row, found, words)
+        said = _instead(row, found, words)
     elif row["n_nodes"] == 1:
-        yield from ("Don't use several calls: ", words, " is the best that was found. ")
-        yield from _score(row)
+        said = Markup("Don't use several calls: {} is the best that was found. ").format(words)
+        said += score
+    elif call is None:
+        said = Markup("Use this: {}. {}").format(words, score)
     else:
-        call = best_call(test)
-        proven = call is None or ranks(call) == "ahead"
-        yield from ("Use this: " if proven else "Use this, but it is not proven: ", words, ". ")
-        yield from _score(row)
-        yield from _against(row, call) if call is not None else ()
-    yield from _costs(row, graph)
+        doubt = "" if ranks(call) == "ahead" else ", but it is not proven"
+        said = Markup("Use this{}: {}. {}{}").format(doubt, words, score, _against(row, call))
+    said += _costs(row, graph)
     if row["budget_units"] < UNSPENT * limit < math.inf:
-        yield from _dearer(row, alone or ())
+        said += _dearer(row, alone)
+    return said
 
 
-def _dearer(row: Row, alone: Iterable[Row]) -> Iterator[str | Figure]:
-    """Yield the statement that most of the budget is unspent, with the score of the best model that
-    costs more and scores higher, if there is one.
+def _dearer(row: Row, alone: Iterable[Row]) -> Markup:
+    """Return the statement that most of the budget is unspent, with the score of the best model
+    that costs more and scores higher, if there is one.
     """
-    yield " Most of the budget is unspent"
-    calls = [
-        each
-        for each in alone
-        if each["n_scored"]
-        and each["budget_units"] > row["budget_units"]
-        and each["accuracy"] > row["accuracy"]
-    ]
-    if calls:
-        best = max(calls, key=lambda each: (each["accuracy"], -each["budget_units"]))
-        yield f"; one call of {best['model']}, which costs more, has "
-        yield from (best.figure("accuracy", "percent"), " of the training questions right")
-    yield "."
+    dearer = (each for each in alone if each["budget_units"] > row["budget_units"])
+    best = _best([each for each in dearer if each["accuracy"] > row["accuracy"]])
+    if best is None:
+        return Markup(" Most of the budget is unspent.")
+    return Markup(
+        " Most of the budget is unspent; one call of {}, which costs more, has {} of the training"
+        " questions right."
+    ).format(best["model"], best.figure("accuracy", "percent"))
 
 
-def _against(found: Row, call: Row) -> Iterator[str | Figure]:
-    """Yield the comparison of the found graph with the best single call."""
+def _against(found: Row, call: Row) -> Markup:
+    """Return the comparison of the found graph with the best single call."""
     how = ranks(call)
     if how == "unclear":
-        yield ", not shown to differ from the best single call's "
-        yield call.figure("accuracy", "percent")
-    else:
-        points = shown(found["accuracy"] - call["accuracy"], "points")
-        less = Figure(points, found.at("accuracy"), "points", less=call.at("accuracy"))
-        side = "above" if how == "ahead" else "below"
-        yield from (", ", less, f" {side} the best single call")
-    yield from _p(call)
+        said = Markup(", not shown to differ from the best single call's {}")
+        return said.format(call.figure("accuracy", "percent")) + _p(call)
+    points = shown(found["accuracy"] - call["accuracy"], "points")
+    less = figure(points, found.at("accuracy"), "points", less=call.at("accuracy"))
+    side = "above" if how == "ahead" else "below"
+    return Markup(", {} {} the best single call").format(less, side) + _p(call)
 
 
-def _instead(row: Row, found: Row, words: Figure) -> Iterator[str | Figure]:
-    """Yield the recommendation of a baseline that the gate selected in place of the found graph."""
+def _instead(row: Row, found: Row, words: Markup) -> Markup:
+    """Return the recommendation of a baseline that the gate selected instead of the found graph."""
     one_call = row["n_nodes"] == 1
-    yield from ("Don't use a graph: " if one_call else "Use this: ", words)
-    yield "" if one_call else ". It"
+    begin = Markup("Don't use a graph: {}" if one_call else "Use this: {}. It").format(words)
     if not found["n_scored"]:
-        yield " could be scored, the found graph could not. "
-        yield from _score(row)
-        return
-    how = ranks(row)  # the found graph's rank
-    than = "than" if how == "behind" else "as"
-    yield {"behind": " is better", "unclear": " is as good", "ahead": " is not as good"}[how]
-    yield "" if one_call else f" {than} the graph that was found"
-    yield from _p(row)
-    yield ", but takes " if how == "ahead" else ", for "
-    ratio = row["budget_units"] / found["budget_units"] if found["budget_units"] else 1.0
+        return begin + " could be scored, the found graph could not. " + _score(row)
+    how, than, cost = INSTEAD[ranks(row)]
+    whom = "" if one_call else f" {than} the graph that was found"
     units = "budget_units"
-    yield Figure(shown(ratio, "part"), row.at(units), "part", per=found.at(units))
-    yield ". "
-    yield from _score(row)
-    yield from (" against ", found.figure("accuracy", "percent"))
+    ratio = row[units] / found[units] if found[units] else 1.0
+    part = figure(shown(ratio, "part"), row.at(units), "part", per=found.at(units))
+    return Markup("{} {}{}{}, {} {}. {} against {}").format(
+        begin, how, whom, _p(row), cost, part, _score(row), found.figure("accuracy", "percent")
+    )
 
 
-def _score(row: Row) -> Iterator[str | Figure]:
-    yield row.figure("accuracy", "percent")
+def _score(row: Row) -> Markup:
     right = row["accuracy"] * row["n_scored"]
     # If answers have scores between 0 and 1, their sum is rarely a whole number.
-    yield " right (" if abs(right - round(right)) < 1e-6 else " of the score ("
-    yield from (row.figure("accuracy_low", "bare"), " to ", row.figure("accuracy_high", "bare"))
-    yield ")"
+    what = "right" if abs(right - round(right)) < 1e-6 else "of the score"
+    low, high = row.figure("accuracy_low", "bare"), row.figure("accuracy_high", "bare")
+    return Markup("{} {} ({} to {})").format(row.figure("accuracy", "percent"), what, low, high)
 
 
-def _p(rival: Row) -> Iterator[str | Figure]:
-    p = rival.figure("p_differs", "p")
-    yield from (f" (p{SPACE}" if p.text.startswith("<") else f" (p{SPACE}={SPACE}", p, ")")
+def _p(rival: Row) -> Markup:
+    equals = "" if shown(rival["p_differs"], "p").startswith("<") else f"={SPACE}"
+    return Markup(" (p{}{}{})").format(SPACE, equals, rival.figure("p_differs", "p"))
 
 
-def _costs(row: Row, graph: CollaborationGraph) -> Iterator[str | Figure]:
-    """Yield the mean number of calls (only for a graph that may stop early), then the list price
+def _costs(row: Row, graph: CollaborationGraph) -> Markup:
+    """Return the mean number of calls (only for a graph that may stop early), then the list price
     and the time of a question. A price of 0 and an unknown time are omitted.
     """
-    asked = sum(row[key] for key in ASKED)
-    if graph.adaptive and asked:
+    said = Markup("")
+    if graph.adaptive and sum(row[key] for key in ASKED):
         most = sum(get_role(node.role).calls_model for node in graph.nodes)
-        yield from (", in ", _each(row, "calls", "short"), f" of {most} calls on average")
+        said += Markup(", in {} of {} calls on average").format(_each(row, "calls", "short"), most)
     if row["dollars"]:
-        yield from (", for ", price_of(row))
+        said += Markup(", for {}").format(price_of(row))
     if shown(row["latency_s"], "time") != MISSING:
-        yield from (", ", row.figure("latency_s", "time"), " each")
-    yield "."
+        said += Markup(", {} each").format(row.figure("latency_s", "time"))
+    return said + "."
 
 
 def _each_of(row: Row, column: str) -> float:
@@ -280,12 +272,12 @@ def _each_of(row: Row, column: str) -> float:
     return float(row[column] / asked) if asked else float("nan")
 
 
-def _each(row: Row, column: str, form: str) -> Figure:
+def _each(row: Row, column: str, form: str) -> Markup:
     per = " ".join(row.at(key) for key in ASKED)
-    return Figure(shown(_each_of(row, column), form), row.at(column), form, per=per)
+    return figure(shown(_each_of(row, column), form), row.at(column), form, per=per)
 
 
-def price_of(row: Row) -> Figure:
+def price_of(row: Row) -> Markup:
     """Return the mean cost of a question at list prices, as a figure."""
     return _each(row, "dollars", "price")
 
@@ -309,8 +301,8 @@ def figures_of(answer: Recommendation) -> dict[str, Any]:
 def recommendations(report: Report) -> list[tuple[TaskReport, Recommendation]]:
     """Return each task with its recommendation."""
     pool = report.profile.model_pool()
-    known = report.profile.deploy.confidence, report.profile.budget.limit
-    return [(task, answer_of(task, pool, *known)) for task in report.tasks]
+    limit, confidence = report.profile.budget.limit, report.profile.deploy.confidence
+    return [(task, answer_of(task, pool, limit, confidence=confidence)) for task in report.tasks]
 
 
 def metrics(report: Report) -> dict[str, dict[str, Any]]:
@@ -360,7 +352,7 @@ def _cells(row: Row, answer: Recommendation, metric: str) -> list[str]:
         mark + (answer.method.finder if found else str(row["label"])),
         shown(row["accuracy"], "percent"),
         f"{shown(row['accuracy_low'], 'bare')} to {shown(row['accuracy_high'], 'bare')}",
-        price_of(row).text,
+        shown(_each_of(row, "dollars"), "price"),
         shown(row["budget_units"], COST_FORMS[metric]),
         shown(row["latency_s"], "time"),
         "" if found else shown(row["p_differs"], "p"),
@@ -389,6 +381,6 @@ def _branch_lines(
         share = f" ({100 * len(rows) / total:.0f} %)" if total else ""
         scored = f", {100 * sum(grades) / len(grades):.1f} % right" if grades else ""
         lines = [" ".join(texts[row["question_id"]].split()) for row in rows[:EXAMPLES]]
-        cut = [line if len(line) <= CUT else line[: CUT - 1] + "…" for line in lines]
-        shown = f"; for example {', '.join(map(repr, cut))}" if cut else ""
-        yield f"branch {k + 1} in the test: {counted(len(rows), 'question')}{share}{scored}{shown}"
+        cited = ", ".join(repr(cut(line, CUT)) for line in lines)
+        such = f"; for example {cited}" if cited else ""
+        yield f"branch {k + 1} in the test: {counted(len(rows), 'question')}{share}{scored}{such}"

@@ -1,5 +1,4 @@
-"""Plots of a task as Vega-Lite specifications, made with Altair: score against cost, every
-candidate, and a pilot's sweeps.
+"""Plots of a task, made with Altair: score against cost, every candidate, and a pilot's sweeps.
 
 Each mark has the columns of its table row and the row's source (`at`), which is also the mark's
 description in the picture.
@@ -8,14 +7,12 @@ description in the picture.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import numpy as np
-import pandas as pd
 
 from ttsgraph.base.style import COST_TITLES, PLOTS, by_name
 from ttsgraph.evaluation.objective import pareto_front
@@ -50,17 +47,13 @@ def chart_svg(chart: Chart, simulated: bool) -> str:
     import vl_convert  # slow to import
 
     title = {"text": chart.title} | ({"subtitle": "simulated"} if simulated else {})
-    config = PLOTS | chart.spec.get("config", {})
-    look = {"config": config, "background": "var(--page)", "title": title}
-    svg = vl_convert.vegalite_to_svg(chart.spec | look)
-    # Vega numbers gradients per process, but the same picture must give the same file.
-    known: dict[str, str] = {}
-    return re.sub(r"gradient_\d+", lambda m: known.setdefault(m[0], f"gradient_{len(known)}"), svg)
+    look = {"config": PLOTS, "background": "var(--page)", "title": title}
+    return str(vl_convert.vegalite_to_svg(chart.spec | look))
 
 
 def _spec(layers: Sequence[alt.Chart], height: int) -> Spec:
-    spec = alt.layer(*layers).properties(width=WIDTH, height=height).to_dict()
-    return spec | {"config": {"aria": True}}  # makes Vega write the descriptions
+    spec: Spec = alt.layer(*layers).properties(width=WIDTH, height=height).to_dict()
+    return spec
 
 
 def _marks(values: Sequence[Spec]) -> alt.Chart:
@@ -96,9 +89,11 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
 
     A ring marks the graph of `used`, and each point's name is next to it.
     """
-    rows: dict[str, tuple[str, Row]] = {used["graph_hash"]: ("use this", used)}
-    for name, row in compared(task):
-        rows.setdefault(row["graph_hash"], (name, row))
+    rows = {used["graph_hash"]: ("use this", used)}
+    for method in task.methods:
+        for row in method.test:
+            name = method.finder if row["arm"] == "found" else str(row["label"])
+            rows.setdefault(row["graph_hash"], (name, row))
     values = []
     for name, row in rows.values():
         what = "best single call: " if row["arm"] == "single" and row is not used else ""
@@ -112,18 +107,17 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
     tone = named.otherwise(alt.value("var(--quiet)"))
     x = _cost(metric).scale(domain=[0, 1.05 * dearest or 1], nice=False)
     base = _marks(values).encode(x=x, y=_percent("accuracy", title))
-    layers = [
-        _whiskers(base).mark_rule(opacity=0.5).encode(color=tone),
-        base.mark_point(filled=True, size=110, opacity=1, shape="diamond").encode(color=tone),
-        base.transform_filter("datum.name === 'use this'").mark_point(size=330, color="var(--ink)"),
-    ]
     names = base.encode(y=_percent("name_y", title), text="name:N")
     # Names are to the left of points in the right half, unless a name would cross the axis.
     pixels = f"datum.budget_units * {WIDTH / (1.05 * dearest or 1)}"
     left_of = f"{pixels} > max({WIDTH / 2}, 14 + {LETTER} * length(datum.name))"
-    left = names.transform_filter(left_of).mark_text(align="right", dx=-14, limit=290)
-    right = names.transform_filter(f"!({left_of})").mark_text(align="left", dx=14, limit=290)
-    layers += [left, right]
+    layers = [
+        _whiskers(base).mark_rule(opacity=0.5).encode(color=tone),
+        base.mark_point(filled=True, size=110, opacity=1, shape="diamond").encode(color=tone),
+        base.transform_filter("datum.name === 'use this'").mark_point(size=330, color="var(--ink)"),
+        names.transform_filter(left_of).mark_text(align="right", dx=-14, limit=290),
+        names.transform_filter(f"!({left_of})").mark_text(align="left", dx=14, limit=290),
+    ]
     words = (
         "Accuracy on test questions against the cost of a question, with intervals: found graphs"
         " and rivals. A ring marks the recommended graph. Tables below."
@@ -134,56 +128,34 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
 
 
 def _set_apart(values: Sequence[Spec], height: int) -> None:
-    """Set each name's vertical position: near its point, at least one line from the next name."""
-    ranked = sorted(values, key=lambda value: value["accuracy"], reverse=True)
+    """Set each name's vertical position: at its point or, if another name is there, above it."""
     low = min((value["accuracy_low"] for value in values), default=0.0)
     high = max((value["accuracy_high"] for value in values), default=1.0)
-    step = (high - low) * LINE / height
-    below = math.inf
-    for value in ranked:
-        below = value["name_y"] = min(value["accuracy"], below - step)
-    for value in reversed(ranked):
-        value["name_y"] = low = max(value["name_y"], low)
-        low += step
-
-
-def compared(task: TaskReport) -> list[tuple[str, Row]]:
-    """Return the rows of the graphs that the methods found, then each rival's row once, all with
-    their names.
-    """
-    found = []
-    rivals: dict[tuple[str, str], Row] = {}
-    for method in task.methods:
-        for row in method.test:
-            if row["arm"] == "found":
-                found.append((method.finder, row))
-            else:
-                rivals.setdefault((row["label"], row["graph_hash"]), row)
-    return found + [(label, row) for (label, _), row in rivals.items()]
+    place = -math.inf
+    for value in sorted(values, key=lambda value: value["accuracy"]):
+        place = value["name_y"] = max(value["accuracy"], place + (high - low) * LINE / height)
 
 
 def candidates(task: TaskReport, front: Sequence[Row], metric: str, limit: Row) -> Chart:
-    """Return the plot of score against cost for all scored candidates (thinned out if there are
-    many), with the Pareto front.
+    """Return the plot of score against cost for all scored candidates (at most MOST of a method,
+    spread evenly over its search), with the Pareto front.
     """
-    columns = (*SCORES, "method", "split", "iteration", "graph_hash", "n_nodes")
+    columns = (*SCORES, "method", "split")
     values = []
     for method in task.methods:
-        archive = method.archive
-        always = {int(row.place) for row in front if row.file == archive.file}
-        rows = thinned(archive.frame, always)
-        values += [archive.rows[place].record(columns) for place in rows]
-    fronts = [row.record(columns) for row in front]
-    bound = [{"at": limit.at("budget.limit"), "limit": limit["budget.limit"]}]
+        rows = [row for row in method.archive if not math.isnan(row["accuracy"])]
+        shown = np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)
+        values += [rows[place].record(columns) for place in shown]
     x, y = _cost(metric), _percent("accuracy", "right (%)")
-    faint = alt.when("datum.split === 'val'").then(alt.value(0.85)).otherwise(alt.value(FAINT))
     looks = by_name([method.name for method in task.methods])
     colour = alt.Color("method:N").title(None).scale(**looks["color"])
     shape = alt.Shape("method:N").title(None).scale(**looks["shape"])
-    budget = _marks(bound).encode(x="limit:Q")
+    faint = alt.when("datum.split === 'val'").then(alt.value(0.85)).otherwise(alt.value(FAINT))
+    bound = _marks([{"at": limit.at("budget.limit"), "limit": limit["budget.limit"]}])
+    budget = bound.encode(x="limit:Q")
     word = budget.encode(y=alt.value(0), text=alt.value("budget"))
     dots = _marks(values).encode(x=x, y=y, color=colour, shape=shape, opacity=faint)
-    best = _marks(fronts).encode(x=x, y=y)
+    best = _marks([row.record(columns) for row in front]).encode(x=x, y=y)
     layers = [
         budget.mark_rule(strokeDash=[4, 4], color="var(--warn)"),
         word.mark_text(align="right", dx=-5, dy=8, color="var(--warn)"),
@@ -213,16 +185,6 @@ def validated_front(archives: Sequence[TableSource]) -> list[Row]:
     }
     rows = list(last.values())
     return [rows[k] for k in pareto_front([(row["accuracy"], row["budget_units"]) for row in rows])]
-
-
-def thinned(table: pd.DataFrame, always: set[int]) -> list[int]:
-    """Return the indices of the rows to draw: all rows in `always`, and all scored rows or, if
-    there are more than MOST, only MOST of them, spread evenly over the search.
-    """
-    rows = np.flatnonzero(table["accuracy"].notna().to_numpy())
-    if len(rows) > MOST:
-        rows = rows[np.linspace(0, len(rows) - 1, MOST).astype(int)]
-    return sorted({*rows.tolist(), *always})
 
 
 def sweeps(task: str, table: TableSource) -> list[Chart]:

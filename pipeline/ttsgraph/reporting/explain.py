@@ -1,23 +1,16 @@
-"""Description of a graph as text: its steps, and the cost of a question."""
+"""Description of a graph as text: its size, and what it does with a question."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ttsgraph.base.wording import counted
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import PASSED
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.settings.profile import Profile
 
-if TYPE_CHECKING:  # slow to import
-    import pandas as pd
-
-UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
 MOST_NAMED = 6
 """Maximum number of nodes named one by one; larger groups are given as a range."""
 
@@ -25,25 +18,18 @@ SPELLED = ["no", "one", "two", "three", "four", "five", "six"]
 SPELLED += ["seven", "eight", "nine", "ten", "eleven", "twelve"]
 
 
-def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]:
-    """Return lines that describe a graph for one task. Raises SettingsError for a model that isn't
-    in the profile's pool.
+def explain(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
+    """Return lines that describe a graph. Raises SettingsError for a model that isn't in the
+    pool.
     """
-    pool = profile.model_pool()
-    count, models = calls_by_model(graph, pool)
+    models = sorted(node.model for node in graph.nodes if get_role(node.role).calls_model)
+    calls = ", ".join(f"{count} of {pool[name].words}" for name, count in Counter(models).items())
     each = "in all branches" if graph.route else "a question"
     first = (
-        f"{counted(len(graph.nodes), 'node')}, {counted(count, 'model call')} {each}"
-        f" ({models}); width {graph.width}, depth {graph.depth}; graph {graph.content_hash}"
+        f"{counted(len(graph.nodes), 'node')}, {counted(len(models), 'model call')} {each}"
+        f" ({calls}); width {graph.width}, depth {graph.depth}; graph {graph.content_hash}"
     )
-    return [first, *ways(graph, pool), *_costs(graph, profile, task)]
-
-
-def calls_by_model(graph: CollaborationGraph, pool: ModelPool) -> tuple[int, str]:
-    """Return how many nodes call a model, and the number of calls of each model as text."""
-    calls = sorted(node.model for node in graph.nodes if get_role(node.role).calls_model)
-    counts = Counter(calls).items()
-    return len(calls), ", ".join(f"{count} of {pool[model].words}" for model, count in counts)
+    return [first, *ways(graph, pool)]
 
 
 def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
@@ -88,30 +74,6 @@ def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str
             yield step, _doing(graph, ids, pool)
 
 
-def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> Iterator[str]:
-    """Yield a line with each node's contribution on the test questions. `nodes` has the columns of
-    schemas.Nodes.
-    """
-    rows = {int(row["node"]): row for row in nodes.to_dict("records") if row["n_answers"]}
-    for i, row in ((i, rows[i]) for i in graph.order if i in rows):
-        line = f"node {i} is right on {100 * row['own_accuracy']:.1f} % of the questions"
-        if graph.predecessors[i]:
-            line += (
-                f", and what it reads on {100 * row['read_accuracy']:.1f} %: it repaired"
-                f" {row['repaired']} of {row['repairable']} questions on which everything that it"
-                f" read was wrong, and broke {row['spoilt']} of {row['spoilable']} on which"
-                " everything was right"
-            )
-        loss = 100 * row["predicted_loss"]
-        if not math.isnan(loss):
-            line += (
-                f"; without it the graph is predicted to score {abs(loss):.1f} points"
-                f" {'lower' if loss >= 0 else 'higher'} (standard deviation"
-                f" {100 * row['predicted_spread']:.1f})"
-            )
-        yield line
-
-
 def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> str:
     node = graph.node(ids[0])
     read = graph.reads[ids[0]]
@@ -134,39 +96,6 @@ def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> st
         f"{who} {where} reads {_named(read)}{waves}: {does}; elsewhere it takes their most frequent"
         " answer, without a call"
     )
-
-
-def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[str]:
-    """Yield lines with the cost of a question in dollars and in the budget's units, whether it is
-    within the budget, and each model's share of the dollars.
-    """
-    dollars = profile.cost_model(task, "dollars")
-    yield f"a question of {task} costs about ${dollars.graph_cost(graph):.3g}"
-    budget = profile.budget
-    cost = profile.cost_model(task)
-    units = cost.graph_cost(graph)
-    most = max(cost.graph_cost(branch) for branch in graph.branches)
-    known = f"{units:.3g} {UNIT_NAMES[budget.metric]} of {budget.limit:g}"
-    if graph.route is not None:
-        known += f" on average, {most:.3g} in the most expensive branch"
-    elif graph.adaptive:
-        known += " at most, and less where a vote stops or a gate stays closed"
-    if budget.limits == "mean":
-        yield f"the budget limits the mean cost of a question: {known}"
-    else:
-        yield f"{'within' if most <= budget.limit else 'OVER'} the budget: {known}"
-    paid: dict[str, float] = defaultdict(float)
-    for node in graph.nodes:
-        reads = len(graph.reads[node.id])
-        paid[node.model] += graph.asked[node.id] * dollars.node_cost(node, reads)
-    if whole := math.fsum(paid.values()):
-        ranked = sorted(paid.items(), key=lambda item: -item[1])
-        parts = (
-            f"{100 * part / whole:.0f} % {dollars.pool[name].words}"
-            for name, part in ranked
-            if part
-        )
-        yield f"where the money goes: {', '.join(parts)}"
 
 
 def _named(ids: Sequence[int]) -> str:

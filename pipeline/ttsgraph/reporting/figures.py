@@ -4,11 +4,11 @@ Every figure on the page is a `<data>` element whose `data-at` names its source:
 `results/.../test.parquet#0/accuracy` is a cell, `...#sum/calls` the sum of a column, and
 `results/.../search.json#/front` a place in a JSON file; `data-as` names the figure's format.
 Readers can therefore look up every figure, and a test checks them all. The README and the terminal
-show the same sentences as plain text.
+show the same sentences without the elements.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -109,35 +109,20 @@ def shown(value: Any, form: str) -> str:
     return FORMATS[form](value)
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """Formatted figure with its source.
+def cut(text: str, most: int) -> str:
+    """Return a text, shortened to `most` characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def figure(text: str, at: str, form: str, less: str = "", per: str = "") -> Markup:
+    """Return a formatted figure as an element of the page that names its source.
 
     The figure is the value at `at`, minus the value at `less`, divided by the value at `per`. If
-    `per` names several places, separated by spaces, the sum of their values is the divisor. `less`
-    and `per` may be empty.
+    `per` names several places, separated by spaces, the sum of their values is the divisor.
     """
-
-    text: str
-    at: str
-    form: str
-    less: str = ""
-    per: str = ""
-
-    def __html__(self) -> str:
-        """Return the figure as an element of the page that names its source, for Jinja."""
-        names = {"at": self.at, "as": self.form, "less": self.less, "per": self.per}
-        known = [Markup(' data-{}="{}"').format(*item) for item in names.items() if item[1]]
-        return Markup("<data{}>{}</data>").format(Markup("").join(known), self.text)
-
-
-Sentence = Iterable[str | Figure]
-
-
-def plain(sentence: Sentence) -> str:
-    """Return a sentence as plain text."""
-    text = "".join(part if isinstance(part, str) else part.text for part in sentence)
-    return text.replace(SPACE, " ")
+    names = {"at": at, "as": form, "less": less, "per": per}
+    known = [Markup(' data-{}="{}"').format(*item) for item in names.items() if item[1]]
+    return Markup("<data{}>{}</data>").format(Markup("").join(known), text)
 
 
 Key = str | Sequence[str]
@@ -163,21 +148,17 @@ class Row:
             value = value[part]
         return value
 
-    def __contains__(self, key: Key) -> bool:
-        try:
-            self[key]
-        except (KeyError, TypeError):
-            return False
-        return True
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
 
     def at(self, key: Key) -> str:
         """Return the source of a value: its file, and a JSON pointer to its place there."""
         parts = [part.replace("~", "~0").replace("/", "~1") for part in _parts(key)]
         return f"{self.file}#{self.place}/{'/'.join(parts)}"
 
-    def figure(self, key: Key, form: str = "text") -> Figure:
+    def figure(self, key: Key, form: str = "text") -> Markup:
         """Return a value, which may be a string, as a figure."""
-        return Figure(shown(self[key], form), self.at(key), form)
+        return figure(shown(self[key], form), self.at(key), form)
 
     def record(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return data for a plot: the values of the columns, with None for NaN, and the row's
@@ -214,22 +195,16 @@ class TableSource:
         return [row for row in self.rows if all(row[key] == value for key, value in wanted.items())]
 
 
-def key(row: Row, parent: Key, name: str) -> Figure:
-    """Return the name of a key in nested JSON."""
-    return Figure(name, row.at(parent), "key")
-
-
-def total(source: TableSource, column: str, form: str = "count") -> Figure:
-    """Return the sum of a column."""
+def total(source: TableSource, column: str, form: str = "count") -> Markup:
+    """Return the sum of a column as a figure."""
     text = shown(source.frame[column].sum(), form)
-    return Figure(text, f"{source.file}#sum/{column}", form)
+    return figure(text, f"{source.file}#sum/{column}", form)
 
 
-def interval(row: Row) -> Figure | Markup:
+def interval(row: Row) -> Markup:
     """Return a row's accuracy and its interval in percent, for the page."""
-    ends = (row.figure(f"accuracy{end}", "percent") for end in ("", "_low", "_high"))
-    share, low, high = ends
-    if share.text == MISSING:
+    share, low, high = (row.figure(f"accuracy{end}", "percent") for end in ("", "_low", "_high"))
+    if pd.isna(row["accuracy"]):
         return share
     return Markup('{} <span class="interval">({} to {})</span>').format(share, low, high)
 

@@ -13,8 +13,7 @@ from jinja2 import Environment as Templates
 from markupsafe import Markup
 
 from ttsgraph.base.files import write_text
-from ttsgraph.base.style import variables
-from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.base.style import COLOURS
 from ttsgraph.reporting import charts, figures
 from ttsgraph.reporting.answer import (
     Recommendation,
@@ -24,21 +23,22 @@ from ttsgraph.reporting.answer import (
     ranks,
     recommendations,
 )
-from ttsgraph.reporting.explain import in_brief, steps
-from ttsgraph.reporting.figures import Figure, Key, Row, TableSource
-from ttsgraph.reporting.pictures import TEMPLATES, graph_svg, new_templates, write_picture
+from ttsgraph.reporting.explain import in_brief, ways
+from ttsgraph.reporting.figures import Row, TableSource
+from ttsgraph.reporting.pictures import FORMATS, TEMPLATES, graph_svg, new_templates, write_picture
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
 FIRST_COLUMNS = ["task", "method", "arm", "label", *charts.SCORES[:4], "n_unscored"]
 Column = tuple[str, str, str]
 """Heading, name in the table, and format of a column."""
-EDGES_LISTED = 20
 MOST = 600
 """Maximum number of characters of a question or answer on the page; tables have the full text."""
 
 
 class Part:
-    """A task's results with their pictures (plots and graphs), as shown on the page."""
+    """A task's results, as shown on the page; `pictures` maps the name of each plot or graph to its
+    text description and its SVG.
+    """
 
     def __init__(self, report: Report, task: TaskReport, answer: Recommendation) -> None:
         self.task = task
@@ -46,49 +46,19 @@ class Part:
         self.call = best_call(answer.method.test)
         self.by_hand = best_made_by_hand(answer.method.test)
         self.front = charts.validated_front([method.archive for method in task.methods])
-        plots = [
-            charts.overview(task, answer.row, report.metric),
-            charts.candidates(task, self.front, report.metric, report.settings),
-            *charts.sweeps(task.name, task.pilot),
-        ]
-        self.sweeps = [chart.name for chart in plots[2:]]
-        self.pictures: dict[str, dict[str, str]] = {}
-        for chart in plots:
-            self._show(chart.name, chart.alt, charts.chart_svg(chart, report.simulated))
+        self.sweeps = charts.sweeps(task.name, task.pilot)
+        overview = charts.overview(task, answer.row, report.metric)
+        candidates = charts.candidates(task, self.front, report.metric, report.settings)
+        self.pictures = {
+            chart.name: (chart.alt, charts.chart_svg(chart, report.simulated))
+            for chart in (overview, candidates, *self.sweeps)
+        }
         pool = report.profile.model_pool()
         graphs = {f"graph_{method.name}": method.graph for method in task.methods}
         for name, graph in {"graph_to_use": answer.graph, **graphs}.items():
             what = f"{name.replace('_', ' ').capitalize()}, {task.name}"
             svg = graph_svg(graph, pool, what, report.simulated)
-            self._show(name, f"{what}: {in_brief(graph, pool)}", svg)
-
-    def _show(self, name: str, words: str, svg: str) -> None:
-        self.pictures[name] = {"name": name, "words": words, "svg": svg}
-
-
-def recorded_part(brief: Row, place: int) -> dict[str, Any]:
-    """Return a task's results from another profile's summary file, for the page.
-
-    `brief` is the content of that file, and `place` the task's index in it. `key` identifies the
-    task on the page, because one of the page's own tasks may have the same name.
-    """
-
-    def texts(value: Any, *path: str) -> Any:
-        if isinstance(value, str):
-            return Figure(value, brief.at(path), "text")
-        return [texts(inner, *path, str(k)) for k, inner in enumerate(value)]
-
-    entry = brief["tasks"][place]
-    shown = ("sentence", "graph", "rows")
-    return {
-        "profile": brief["profile"],
-        "task": entry["task"],
-        "key": f"{brief['profile']}-{entry['task']}",
-        "folder": Path(brief.file).parent.as_posix(),
-        "models": texts(brief["models"], "models"),
-        "heads": [head if k == 0 else f"#{head}" for k, head in enumerate(entry["heads"])],
-        **{name: texts(entry[name], "tasks", str(place), name) for name in shown},
-    }
+            self.pictures[name] = f"{what}: {in_brief(graph, pool)}", svg
 
 
 def write_report(folder: Path, report: Report) -> Path:
@@ -97,12 +67,10 @@ def write_report(folder: Path, report: Report) -> Path:
     """
     parts = [Part(report, task, answer) for task, answer in recommendations(report)]
     for part in parts:
-        for name, picture in part.pictures.items():
-            for ending in (".svg", ".png"):
-                write_picture(picture["svg"], folder / "plots" / part.task.name / f"{name}{ending}")
-    recorded = [recorded_part(row, k) for row in report.recorded for k in range(len(row["tasks"]))]
-    templates = page_templates(report)
-    page = templates.get_template("page.html.j2").render(parts_of=parts, recorded=recorded)
+        for name, (_, svg) in part.pictures.items():
+            for ending in FORMATS:
+                write_picture(svg, folder / "plots" / part.task.name / f"{name}{ending}")
+    page = page_templates(report).get_template("page.html.j2").render(parts_of=parts)
     write_text(folder / "comparison.csv", _comparison(report))
     write_text(folder / "index.html", page)
     return folder / "index.html"
@@ -134,10 +102,8 @@ def write_index(folder: Path) -> Path:
     exports = "Object.assign(window, { vegaEmbed });"
     write_text(folder / "vega.js", vl_convert.javascript_bundle(exports, "5.21"))
     profiles = {
-        page.parent.name: json.loads(answers.read_text(encoding="utf-8"))["tasks"]
-        if (answers := page.with_name("answers.json")).exists()
-        else []
-        for page in sorted(folder.glob("*/index.html"))
+        path.parent.name: json.loads(path.read_text(encoding="utf-8"))["tasks"]
+        for path in sorted(folder.glob("*/answers.json"))
     }
     page = page_templates(None).get_template("index.html.j2").render(profiles=profiles)
     write_text(folder / "index.html", page)
@@ -149,7 +115,7 @@ def page_templates(report: Report | None) -> Templates:
     templates = new_templates()
     templates.filters |= {
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
-        "cut": _cut,
+        "cut": lambda text, most=MOST: figures.cut(text, most),
         "json": json.loads,
     }
     templates.globals |= {
@@ -159,13 +125,11 @@ def page_templates(report: Report | None) -> Templates:
         "cost_form": figures.COST_FORMS[report.metric] if report else "",
         "cells": _cells,
         "questions_of": questions_of,
-        "last_edges": _last_edges,
         "stages": _stages,
-        "steps_of": _steps_of,
-        "sentence": Markup("").join,
+        "ways": ways,
         "price_of": price_of,
         "num": Row.figure,
-        "key": figures.key,
+        "figure": figures.figure,
         "total": figures.total,
         "interval": figures.interval,
         "confidence": figures.confidence,
@@ -177,22 +141,16 @@ def _style() -> str:
     """Return the style sheet with the colours of both themes as variables. Unless a script sets the
     theme, the system's preference decides.
     """
-    light, dark = (
-        "{" + "".join(f"--{name}:{value};" for name, value in variables(theme).items()) + "}"
-        for theme in ("light", "dark")
-    )
-    themes = (
-        f":root{light}\n@media (prefers-color-scheme: dark){{:root{dark}}}\n"
-        f':root[data-theme="light"]{light}\n:root[data-theme="dark"]{dark}\n'
-    )
-    return themes + (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    pairs = (f"--{name}:light-dark({light},{dark});" for name, (light, dark) in COLOURS.items())
+    sheet = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    return f":root{{color-scheme:light dark;{''.join(pairs)}}}\n{sheet}"
 
 
 WORDS = {"ahead": "shown worse", "unclear": "not shown to differ", "behind": "shown better"}
 """Text about a rival, by the found graph's rank against that rival."""
 
 
-OF_ROWS: dict[str, Callable[[Row], str | Figure]] = {
+OF_ROWS: dict[str, Callable[[Row], str | Markup]] = {
     "interval": figures.interval,
     "price": price_of,
     "rank": lambda row: "" if row["arm"] == "found" else WORDS[ranks(row)],
@@ -200,22 +158,16 @@ OF_ROWS: dict[str, Callable[[Row], str | Figure]] = {
 """Formats of cells that show more of a row than one value."""
 
 
-def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str | Figure]]:
+def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str | Markup]]:
     """Yield the cells of each row of a table on the page."""
     for row in rows:
         yield [_cell(row, key, form) for _, key, form in columns]
 
 
-def _cell(row: Row, key: Key, form: str) -> str | Figure:
+def _cell(row: Row, name: str, form: str) -> str | Markup:
     if form in OF_ROWS:
         return OF_ROWS[form](row)
-    return row.figure(key, form) if key in row else figures.MISSING
-
-
-def _last_edges(table: TableSource) -> list[Row]:
-    """Return the most probable edges after the last iteration, at most EDGES_LISTED of them."""
-    last = table.where(iteration=table.frame["iteration"].max())
-    return sorted(last, key=lambda row: -row["probability"])[:EDGES_LISTED]
+    return row.figure(name, form) if name in row else figures.MISSING
 
 
 def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
@@ -228,21 +180,12 @@ def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
     return [(stage, table) for stage, table in stages.items() if len(table)]
 
 
-def _steps_of(report: Report, graph: CollaborationGraph, file: str) -> list[Markup]:
-    """Return the steps of a graph as text for the page, with the graph's file as their source."""
-    by_step: dict[int, list[Figure]] = defaultdict(list)
-    for step, what in steps(graph, report.profile.model_pool()):
-        by_step[step].append(Figure(what, f"{file}#/nodes", "steps"))
-    return [Markup("; ").join(words) for words in by_step.values()]
-
-
 def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, Any]]:
     """Yield the test questions in order, with each graph's answer row and the found graph's node
     answers.
 
-    `marks` has values separated by commas: for each graph, 1 (right), 0 (wrong) or nothing (any
-    other score, or none); then 1 if the nodes' answers differ; then 1 if a graph has no score
-    because infrastructure failed. Each of the last two values is empty otherwise.
+    `marks` has a value for each graph, separated by commas: 1 (right), 0 (wrong) or nothing (any
+    other score, or none).
     """
     arms = [(row["arm"], row["label"]) for row in method.test]
     by_question: dict[str, dict[tuple[str, str], Row]] = defaultdict(dict)
@@ -254,11 +197,5 @@ def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, A
         grades = [row["correct"] if row else None for _, row in rows]
         marks = ["" if pd.isna(g) or g not in (0, 1) else str(int(g)) for g in grades]
         node_answers = json.loads(rows[0][1]["nodes"]) if rows[0][1] else {}
-        differ = len({node["form"] for node in node_answers.values()}) > 1
-        marks += ["1" if differ else "", "1" if any(map(pd.isna, grades)) else ""]
         nodes = [(method.graph.node(int(i)), node) for i, node in node_answers.items()]
         yield {"question": question, "rows": rows, "marks": ",".join(marks), "nodes": nodes}
-
-
-def _cut(text: str, most: int = MOST) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

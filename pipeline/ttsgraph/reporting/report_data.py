@@ -1,6 +1,5 @@
 """Data for a report: the results of each task and method, each with its file."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,8 +29,6 @@ class MethodReport:
     graph_file: str
     search: Row
     archive: TableSource
-    trajectory: TableSource
-    edges: TableSource
     test: TableSource
     answers: TableSource
     nodes: TableSource
@@ -64,8 +61,7 @@ class Report:
     """A profile's results on all its tasks.
 
     `settings` is the profile as a source of figures. `folder` is the folder of a whole search that
-    ran in one call, without stages or a registry; it is "" for results of the stages. `recorded`
-    holds summaries of other profiles (answers.json), which the page also shows.
+    ran in one call, without stages or a registry; it is "" for results of the stages.
     """
 
     name: str
@@ -73,7 +69,6 @@ class Report:
     settings: Row
     tasks: Sequence[TaskReport]
     folder: str = ""
-    recorded: Sequence[Row] = ()
 
     @property
     def tables(self) -> str:
@@ -94,24 +89,6 @@ class Report:
     def unit(self) -> str:
         """Unit of costs, by the budget's metric."""
         return UNITS[self.profile.budget.metric]
-
-
-RECORDED = Path("published/coder/answers.json")
-"""File with results from recorded calls of other models; pages show them after a profile's own
-results.
-"""
-
-
-def read_recorded(path: Path, name: str, simulated: bool) -> tuple[Row, ...]:
-    """Return the summary of a profile with published calls, for the page of another profile.
-
-    Return an empty tuple if there is no such file, or if the page is that profile's own or shows
-    simulated results.
-    """
-    if simulated or not path.exists():
-        return ()
-    summary = json.loads(path.read_text(encoding="utf-8"))
-    return () if summary["profile"] == name else (Row(path.as_posix(), "", summary),)
 
 
 def read_task(
@@ -141,7 +118,7 @@ def read_task(
 
 
 def _read_method(folder: Path, name: str) -> MethodReport:
-    names = ("archive", "trajectory", "edges", "test", "answers", "nodes")
+    names = ("archive", "test", "answers", "nodes")
     return MethodReport(
         name=name,
         graph=records.read_found(folder)[0],

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import ClosedModel, load, without_retired
+from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
 from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
@@ -62,11 +62,6 @@ class SearchSettings(ClosedModel):
     """minimum probability of an edge in the decoded graph"""
     alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
     """preference for the fuser's role at nodes that read many answers (1: none)"""
-
-    _of_earlier_bundles = without_retired(
-        loop_share=lambda share: True,
-        racing=lambda racing: isinstance(racing, dict) and racing.get("enabled") is False,
-    )
 
 
 LOOP_SHARE = 0.05
@@ -137,8 +132,6 @@ class AgentSettings(ClosedModel):
     """timeout of one attempt, in seconds"""
     max_retries: int = Field(default=4, ge=0)
     """maximum attempts after the first"""
-
-    _of_earlier_bundles = without_retired(reasks=lambda reasks: reasks == 2)
 
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:

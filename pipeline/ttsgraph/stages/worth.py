@@ -6,7 +6,6 @@ that the graph is predicted to lose without it.
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -178,19 +177,6 @@ def known_evidence(
         ]
         result.add(graph, Feedback(tuple(results)))
     return result
-
-
-def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFrame | None:
-    """Return the node table from the first of these folders whose search found exactly this graph,
-    or None if there is no such table. Raises DataError if the table is damaged.
-    """
-    from ttsgraph.stages.schemas import Nodes, read_table  # imports pandera, which is slow
-
-    for folder in folders:
-        found, nodes = folder / "graph.json", folder / "nodes.parquet"
-        if found.exists() and nodes.exists() and CollaborationGraph.read(found) == graph:
-            return read_table(Nodes, nodes, "evaluate")
-    return None
 
 
 def predicted_losses(
