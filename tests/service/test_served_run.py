@@ -42,7 +42,7 @@ async def timed(graph, client, deadline_s, **tolerance):
     told = {name: getattr(answer, name) for name in ("text", "error", "refused", "completions")}
     told |= {"usage": answer.usage, "node_texts": answer.node_texts, "late": served.run.late}
     account = {"failed": [], "cancelled": [], "fallback": []} | served.account()
-    return SimpleNamespace(**told | account), loop.time() - began
+    return SimpleNamespace(**account | told), loop.time() - began  # `refused`: as the answer says
 
 
 def serve(graph, client, deadline_s=None, **tolerance):

@@ -199,6 +199,7 @@ class Run:
         early = self.asking.patience.quorum is not None
         loop = asyncio.get_running_loop()
         end = None if deadline_s is None else loop.time() + deadline_s
+        dropped: list[asyncio.Future[Found]] = []
         try:
             self._advance(self.runner.sources)
             while calls := self._under_way:
@@ -213,9 +214,9 @@ class Run:
                 for i in [i for i, call in calls.items() if call in done]:
                     self._advance(self._take(i, calls.pop(i).result))
                 if early:
-                    self._cancel(self.asking.drop())
+                    dropped += self._cancel(self.asking.drop())
         finally:
-            await asyncio.gather(*self._cancel(), return_exceptions=True)
+            await asyncio.gather(*dropped, *self._cancel(), return_exceptions=True)
         return self.result()
 
     def _take(self, i: int, find: Callable[[], Found | Awaitable[Found]]) -> list[int]:

@@ -93,10 +93,10 @@ class ServedRun:
         lost = any(j in run.asking.stage and not run.asking.is_sure(j) for j in read_by)
         return run.late or bool(run.fallbacks) or lost
 
-    def fate(self, i: int) -> tuple[str, str]:
-        """Return the outcome of a node, and its error or "".
+    def outcome(self, i: int) -> str:
+        """Return the outcome of a node.
 
-        The outcome is "answered", "failed", "fallback" (the call failed, and other nodes' answers
+        It is "answered", "failed", "fallback" (the call failed, and other nodes' answers
         replace it), "refused" (by the provider), "empty" (the prompt doesn't fit), "cancelled"
         (begun, then not needed), or "left_out" (never begun).
         """
@@ -112,7 +112,7 @@ class ServedRun:
             "cancelled": i in run.cancelled,
             "left_out": True,
         }
-        return next(how for how, holds in outcomes.items() if holds), str(error or "")
+        return next(how for how, holds in outcomes.items() if holds)
 
     def account(self) -> dict[str, Any]:
         """Return the numbers of calls and requests, and the nodes whose calls gave no answer, by
@@ -133,7 +133,7 @@ class ServedRun:
             "deadline_passed": run.late,
         }
         for i in self.calling:
-            if (how := self.fate(i)[0]) != "answered":
+            if (how := self.outcome(i)) != "answered":
                 account.setdefault(how, []).append(i)
         return account
 

@@ -61,7 +61,7 @@ class Metrics:
             labels = live.name, run.model_of(i)
             if (completion := run.completions.get(i)) is not None:
                 self.call_seconds.labels(*labels).observe(completion.latency_s)
-            self.calls.labels(*labels, answering.fate(i)[0]).inc()
+            self.calls.labels(*labels, answering.outcome(i)).inc()
             if (used := answering.used_by(i)) != Usage():
                 self.tokens.labels(*labels, "prompt").inc(used.prompt_tokens)
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)
