@@ -32,7 +32,7 @@ from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.serving.running import servers_on_demand
 from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.answers import answers_file
-from ttsgraph_flows.compare_records import by_content, publish_results
+from ttsgraph_flows.compare_records import by_content, md5_of, publish_results
 from ttsgraph_flows.dvc_stages import flow_of, runs_of
 from ttsgraph_flows.ending import EXIT_CODES, guarded
 from ttsgraph_flows.verify import (
@@ -40,7 +40,6 @@ from ttsgraph_flows.verify import (
     PYTHON,
     RecordedCalls,
     copy_into,
-    md5_of,
     published_calls,
     replay_in,
     write_published,

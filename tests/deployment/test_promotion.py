@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ttsgraph.deployment.promotion import Arm, Choice, choose, decide, successor
+from ttsgraph.deployment.promotion import Arm, Choice, choose, decide
 from ttsgraph.deployment.provenance import TestResult
 from ttsgraph.evaluation.compare import Difference, against_first
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
@@ -72,18 +72,6 @@ def arm(label: str, units: float, right: int, of: int = 200, first: int = 0, los
     """Right on `right` questions from the `first` on; the last `lost` have no score."""
     outcomes = {str(k): first <= k < first + right if k < of - lost else None for k in range(of)}
     return Arm(label, units, outcomes)
-
-
-@pytest.mark.parametrize(
-    ("questions", "place"), [("qqqq", 2), ("qqpq", 1), ("qppp", 0), ("pppp", 3)]
-)
-def test_the_best_on_the_champions_questions_stands_in_for_it_else_the_newest(questions, place):
-    rights = (4, 6, 6, 5)
-    tests = [
-        result([True] * right + [False] * (9 - right), which)
-        for right, which in zip(rights, questions, strict=True)
-    ]
-    assert successor(result([True] * 9), tests) == place
 
 
 FOUND = arm("found", 6, 100)

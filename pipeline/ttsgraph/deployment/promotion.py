@@ -6,8 +6,7 @@ graph or a baseline. A more expensive graph is selected only if its expected lea
 and the test, exceeds half the lead's standard error plus the price of the extra cost. The rule is
 the same for graphs, routes, splits and single calls. Leads are shrunk first: most graphs differ
 little, so a large lead on a few questions is mostly luck. The champion's rule
-(`decide`) decides whether that version replaces the one in service; `successor` picks a version if
-the champion can't be served.
+(`decide`) decides whether that version replaces the one in service.
 
 An A/B test (`ab_decision`) is for a challenger that serves alongside the champion: an anytime test,
 valid after every outcome at its stated error rate. It compares pairs: each pair is the mean of the
@@ -255,15 +254,6 @@ def _lead(first: Arm, second: Arm, chances: int) -> Difference:
         both = shrunk(mean, variance, seen)
         mean, variance, scale = both.mean, both.spread**2, max(USUAL_LEAD, OF_ERROR * both.spread)
     return Difference(*own_shift(mean, math.sqrt(variance), scale))
-
-
-def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
-    """Return the index of the version, among `others` (oldest first), that replaces a champion that
-    can't be served: the version with the best score on the champion's test questions, the newer one
-    on a tie. If none was tested on these questions, return the index of the newest version.
-    """
-    alike = [place for place, test in enumerate(others) if test.questions == champion.questions]
-    return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)
 
 
 def ab_decision(
