@@ -136,7 +136,7 @@ def _values(data: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             if key not in LEFT_OUT:
                 yield from _values(value, f"{place}.{key}" if place else key)
     elif isinstance(data, list):
-        yield place, f"a list of {counted(len(data), 'value')}"
+        yield place, f"a list of {len(data)} entries"
         for number, value in enumerate(data):
             yield from _values(value, f"{place}[{number}]")
     else:

@@ -395,16 +395,15 @@ def require_own_database(tracking_uri: str) -> None:
     database = database_file(tracking_uri)
     if database is None or not database.exists():
         return
+    here = database.absolute().parent / "mlruns"
     with opened(tracking_uri) as client:
-        places = [each.artifact_location for each in client.search_experiments()]
-    folders = {Path(str(place).removeprefix("file://")).parent for place in places}
-    here = database.absolute().parent
-    if elsewhere := [each for each in folders if each.name == "mlruns" and each.parent != here]:
-        raise InputError(
-            f"{database}: expected this folder's database, found one of {elsewhere[0].parent}; move"
-            " it away and run `ttsgraph register` again, which makes its content anew from the"
-            " recorded calls"
-        )
+        known = client.search_experiments(filter_string="name != 'Default'")
+    for place in (Path(str(each.artifact_location).removeprefix("file://")) for each in known):
+        if place.parent.name == here.name and place.parent != here:
+            raise InputError(
+                f"{database}: expected runs in {here}, found them in {place.parent}; move the"
+                " database away and run `ttsgraph register` again, which makes the runs anew"
+            )
 
 
 def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool) -> None:

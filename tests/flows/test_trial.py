@@ -23,8 +23,8 @@ from ttsgraph_flows.registry import TRIAL, Registry, RegistryLoader
 from ttsgraph_flows.served import write_served
 
 UNTESTED = Figures()
-BETTER = Decision(True, "better: 80.0 % of 50 answers in service", 0.01)
-WORSE = Decision(False, "worse: 20.0 % of 50 answers", 1.0)
+BETTER = Decision(True, "better: 80.0 % of 50 answers in service")
+WORSE = Decision(False, "worse: 20.0 % of 50 answers")
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,7 @@ from ttsgraph_flows.verify import (
     publish,
     read_lock,
     register,
+    require_own_database,
     verify,
 )
 
@@ -254,9 +255,9 @@ def test_results_of_another_folder_bring_a_champion_without_a_model(
     history = folder / "results" / "simulated-small" / "math" / "random" / "history.jsonl"
     before = history.read_bytes()
     with chdir(folder):
-        with pytest.raises(InputError, match="move it away"):  # the other folder's database
-            register()
-        shutil.move("mlflow.db", "mlflow.db.moved")
+        shutil.move("mlflow.db", "moved.db")
+        with pytest.raises(InputError, match="away"):  # it is the other folder's
+            require_own_database(f"sqlite:///{folder}/moved.db")
         assert register() == ["math/1 is the champion of math"]
         assert lineage("math@champion", uri).broken == ()
     assert history.read_bytes() == before

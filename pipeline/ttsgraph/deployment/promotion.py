@@ -43,11 +43,10 @@ Side = Literal["champion", "challenger"]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Decision about a promotion, with its reason. `p_value` is None if no test was done."""
+    """Decision about a promotion, with its reason."""
 
     promote: bool
     reason: str
-    p_value: float | None = None
 
 
 def decide(challenger: TestResult, champion: TestResult | None, confidence: float) -> Decision:
@@ -70,7 +69,7 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
     better = p < 1 - confidence
     verdict, than = ("better", "below") if better else ("not shown to be better", "expected below")
     summary = f"of {pairs.questions} test questions, {summary} (p = {p:.4f}, {than}"
-    return Decision(better, f"{verdict}: {summary} {1 - confidence:.3g})", p)
+    return Decision(better, f"{verdict}: {summary} {1 - confidence:.3g})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +89,13 @@ class Arm:
 class Choice:
     """The selected arm, by its index (0 is the found graph), with the reason. `expected` is its
     expected score on new questions: the cheapest arm's score in the test plus the selected arm's
-    lead over it. `p_value` is from the two-sided paired test (`Pairs`) against the found graph;
-    None for the found graph itself, or if it has no score.
+    lead over it.
     """
 
     place: int
     verdict: Literal["found", "as good", "better"]
     reason: str
     expected: float
-    p_value: float | None = None
 
 
 def arms_of(
@@ -170,7 +167,7 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
     price = f"for {chosen.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"
     expected_lead = _told(chosen, found, chosen.label, "the found graph")
     reason = f"{chosen.label} is {verdict}: {summary} {price}{expected_lead}{to_expect}"
-    return Choice(place, verdict, reason, expected, p)
+    return Choice(place, verdict, reason, expected)
 
 
 def _selected(arms: Mapping[int, Arm], ranked: Sequence[int], margin: float) -> int:
@@ -290,4 +287,4 @@ def ab_decision(
     )
     p = worse if verdict == "worse" else better
     summary = f"{mine} answers in service against {its} of the champion (anytime p = {p:.4f})"
-    return Decision(verdict == "better", f"{verdict}: {summary}", better)
+    return Decision(verdict == "better", f"{verdict}: {summary}")
