@@ -152,7 +152,7 @@ class _LineageCheck:
         return manifest_of(self.version, self.record)
 
     def readable(self) -> str:
-        """Check that the version is of its record's run, and that its manifest can be read."""
+        """Check that the version belongs to its record's run, and that its manifest can be read."""
         same("the run of the version", self.record.run_id, self.version.run_id)
         files = counted(len(files_of(self.manifest)), "file")
         return f"its record and its manifest of {files} are as registered"

@@ -207,22 +207,20 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | Non
     """Return a task's recorded calls: those in dvc.lock if all of them are available, else the
     published ones, or None if there are none.
     """
-    locked = _locked_calls(params, task, lock)
-    if locked is not None:
-        return RecordedCalls(locked, published=False)
-    published = published_calls(params.profile, task)
-    return None if published is None else RecordedCalls(published, published=True)
-
-
-def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
-    """Return a task's calls as recorded in dvc.lock, or None if some of them are unavailable."""
     contents = _contents(runs_of(params, task), lock, lambda path: path.startswith("calls/"))
+    available = [content for content in contents.values() if content is not None]
+    if len(available) < len(contents):
+        path = calls_file(params.profile, task)
+        return RecordedCalls(read_calls(path), published=True) if path.exists() else None
     found: dict[str, Call] = {}
-    for content in contents.values():
-        if content is None:
-            return None
+    for content in available:
         found |= read_calls(io.BytesIO(content))
-    return found
+    return RecordedCalls(found, published=False)
+
+
+def calls_file(profile: str, task: str) -> Path:
+    """Return the path of a task's published calls."""
+    return PUBLISHED / profile / f"{task}.parquet"
 
 
 def _contents(
@@ -288,19 +286,19 @@ def publish(task: str, profile: str | None = None) -> Path:
     InputError if some of them are unavailable.
     """
     params = _params(profile)
-    path = PUBLISHED / params.profile / f"{task}.parquet"
+    path = calls_file(params.profile, task)
     lock = read_lock()
-    calls = _locked_calls(params, task, lock)
+    recorded = recorded_calls(params, task, lock)
     ran = (run for run in runs_of(params, task, of_all=True) if run.locked(lock))
     contents = _contents(ran, lock, by_content)
     results = {output: content for output, content in contents.items() if content is not None}
-    if calls is None or len(results) < len(contents):
+    if recorded is None or recorded.published or len(results) < len(contents):
         missing = sorted(contents.keys() - results.keys()) or ["calls"]
         raise InputError(
             f"expected the calls and results of {task} that dvc.lock lists, here or in DVC's cache,"
             f" but some are missing: {', '.join(missing)}; run `make repro` first"
         )
-    write_published(calls, path, serving_facts(load_profile(params.profile)))
+    write_published(recorded.calls, path, serving_facts(load_profile(params.profile)))
     publish_results(results, path.parent)
     return path
 
@@ -313,12 +311,6 @@ def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None
     write_text(path.with_name(ENGINE), json.dumps(engine, indent=1) + "\n")
     write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
     say(f"{path}: {counted(len(calls), 'call')}, {path.stat().st_size / 1e6:.2f} MB")
-
-
-def published_calls(profile: str, task: str) -> Calls | None:
-    """Return a task's published calls, or None if there are none."""
-    path = PUBLISHED / profile / f"{task}.parquet"
-    return read_calls(path) if path.exists() else None
 
 
 def digest_of(path: Path) -> Path:
@@ -402,7 +394,7 @@ def require_own_database(tracking_uri: str) -> None:
         if place.parent.name == here.name and place.parent != here:
             raise InputError(
                 f"{database}: expected runs in {here}, found them in {place.parent}; move the"
-                " database away and run `ttsgraph register` again, which makes the runs anew"
+                " database away and run `ttsgraph register` again, which makes the runs again"
             )
 
 

@@ -39,8 +39,8 @@ from ttsgraph_flows.verify import (
     LOCK,
     PYTHON,
     RecordedCalls,
+    calls_file,
     copy_into,
-    published_calls,
     replay_in,
     write_published,
 )
@@ -67,7 +67,7 @@ def run(
     copy_into(folder.resolve(), params)
     if state is None:
         published = [
-            RecordedCalls(published_calls(plan.profile, t) or {}, published=True) for t in tasks
+            RecordedCalls(read_calls(calls_file(plan.profile, t)), published=True) for t in tasks
         ]
         replay_in(folder.resolve(), plan.profile, published)
     with nullcontext() if state is None else servers_on_demand(profile, state):
