@@ -258,10 +258,18 @@ class Registry:
         else:
             before = self.provenance(champion).test if champion else None
             decision = decide(self.provenance(version).test, before, confidence)
-        decision = _left_to_people(decision, promote)
-        self.tag(version, DECISION, decision.reason)
-        if decision.promote:
+        return self._apply(version, decision, promote)
+
+    def _apply(self, version: Version, decision: Decision, promote: str) -> Decision:
+        """Promote a version, or tag it with the reason why it isn't promoted. Return the decision,
+        without the promotion if the profile leaves promotions to people.
+        """
+        if decision.promote and promote == "by_hand":
+            decision = Decision(False, f"deploy.promote is by_hand; {decision.reason}")
+        if decision.promote and ROLLED_BACK not in version.tags:
             self.promote(version, decision.reason)
+        else:
+            self.tag(version, DECISION, decision.reason)
         return decision
 
     def promote(self, version: Version, reason: str = "promoted by hand") -> Version | None:
@@ -322,11 +330,7 @@ class Registry:
         reason.
         """
         version = self.find(f"{task}/{number}")
-        decided = _left_to_people(decision, self.deployed(version).profile.deploy.promote)
-        if decided.promote and ROLLED_BACK not in version.tags:
-            self.promote(version, decided.reason)
-        else:
-            self.tag(version, DECISION, decided.reason)
+        self._apply(version, decision, self.deployed(version).profile.deploy.promote)
         self.tag(version, TRIAL, decision.reason)
 
     def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
@@ -363,13 +367,6 @@ def left_the_pool(version: Version) -> str:
     used = version.fact("uses", TypeAdapter(list[str]).validate_json)
     left = ", ".join(model for model in used if model not in there)
     return left and f"{version.label} uses {left}, which left the pool of {name}"
-
-
-def _left_to_people(decision: Decision, promote: str) -> Decision:
-    """Return the decision, without the promotion if the profile leaves promotions to people."""
-    if not decision.promote or promote != "by_hand":
-        return decision
-    return replace(decision, promote=False, reason=f"deploy.promote is by_hand; {decision.reason}")
 
 
 class RegistryLoader(Loader):
