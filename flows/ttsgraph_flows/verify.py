@@ -21,14 +21,7 @@ from pathlib import Path
 import yaml
 
 from ttsgraph.base.ending import EXIT_INPUT, EXIT_UNVERIFIED, say
-from ttsgraph.base.errors import (
-    DataError,
-    DeploymentError,
-    InputError,
-    PromptRefused,
-    RunStopped,
-    SettingsError,
-)
+from ttsgraph.base.errors import InputError, PromptRefused, RunStopped
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
@@ -335,7 +328,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
     for task in tasks or params.tasks:
         try:
             registry.deployed(registry.find(task))
-        except (DeploymentError, DataError, SettingsError):  # no champion, or an unreadable one
+        except InputError:  # no champion, or an unreadable one
             recorded = recorded_calls(params, task, read_lock())
             if recorded is None:
                 raise InputError(
@@ -346,10 +339,8 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
             for method in params.methods:
                 flow_of("search")(task, method)
                 flow_of("evaluate")(task, method)
-        if (champion := registry.champion(task)) is None:
-            lines.append(f"{task}: no version is the champion")
-        else:
-            lines.append(f"{champion.label} is the champion of {task}")
+        champion = registry.champion(task)
+        lines.append(f"{champion.label if champion else 'no version'} is the champion of {task}")
     return lines
 
 

@@ -22,6 +22,7 @@ from ttsgraph.base.errors import (
     DataError,
     EndpointError,
     InputError,
+    NoAnswer,
     PromptRefused,
     SettingsError,
 )
@@ -56,61 +57,56 @@ def request(text: str, replica: int = 0) -> Request:
     return Request("m", "1", (Message("user", text),), Sampling(), replica)
 
 
+OUTCOMES = {
+    "a": Completion("1", 3, 1, 0.25, reasoning="so"),
+    "odd": Completion("\ud83d", 3, 1, 0.25),
+    "broken": CallFailed("m: gone"),
+    "long": ContextOverflow("m: too long"),
+    "refused": PromptRefused("m: refused by its provider: no"),
+}
+
+
 class Answering(Client):
-    """Answers with the question's length; fails where it is told to."""
+    """Answers each text with its outcome."""
 
     async def complete(self, asked: Request) -> Completion:
-        text = asked.messages[0].content
-        if text == "broken":
-            raise CallFailed("m: gone")
-        if text == "long":
-            raise ContextOverflow("m: too long")
-        if text == "refused":
-            raise PromptRefused("m: refused by its provider: no")
-        return Completion(
-            f"\ud83d{len(text)}" if text == "odd" else str(len(text)), 3, 1, 0.25, reasoning="so"
-        )
+        outcome = OUTCOMES[asked.messages[0].content]
+        if isinstance(outcome, Completion):
+            return outcome
+        raise outcome
 
     async def aclose(self) -> None:
         """Nothing is open."""
 
 
-async def ask(client, texts) -> list[str]:
+async def ask(client: Client) -> list[str]:
     found = []
-    for text in texts:
+    for text in OUTCOMES:
         try:
             found.append((await client.complete(request(text))).text)
-        except (CallFailed, ContextOverflow, PromptRefused) as error:
-            found.append(f"{type(error).__name__}: {error}")
+        except (CallFailed, NoAnswer) as error:
+            found.append(str(error))
     return found
 
 
 CALLS = PUBLISHED / "simulated-small" / "math.parquet"
-TEXTS = ("a", "bb", "broken", "long", "refused", "bb")
-
-
-def recorded(*texts: str) -> tuple[list[str], Recorder]:
-    """What is answered to these texts, and the calls that were recorded."""
-    recorder = Recorder()
-    return asyncio.run(ask(CachedClient(Answering(), recorder=recorder), texts)), recorder
 
 
 def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_path: Path) -> None:
-    made, recorder = recorded(*TEXTS)
-    assert made[:4] == ["1", "2", "CallFailed: m: gone", "ContextOverflow: m: too long"]
-    assert made[4:] == ["PromptRefused: m: refused by its provider: no", "2"]
-    assert len(recorder.calls) == 5
+    recorder = Recorder()
+    made = asyncio.run(ask(CachedClient(Answering(), recorder=recorder)))
+    assert made[2:] == [str(OUTCOMES[text]) for text in ("broken", "long", "refused")]
     path = tmp_path / "calls.parquet"
     write_calls(recorder.calls, path)
     replay = ReplayClient(read_calls(path))
-    assert asyncio.run(ask(replay, TEXTS)) == made
+    assert asyncio.run(ask(replay)) == made
     again = replay.begin(request("a"))
     assert (again.latency_s, again.reasoning, again.cached) == (0.25, "so", True)
     said = r"expected call [0-9a-f]{16} of m \(replica 1, prompt ending 'a'\) among the 5 recorded"
     with pytest.raises(DataError, match=said):
         replay.begin(request("a", 1))
     # The same calls are the same bytes in whatever order they were made.
-    write_calls(recorded(*TEXTS[::-1])[1].calls, tmp_path / "other.parquet")
+    write_calls(dict(reversed(recorder.calls.items())), tmp_path / "other.parquet")
     assert (tmp_path / "other.parquet").read_bytes() == path.read_bytes()
     path.write_text("no")
     with pytest.raises(DataError, match=r"calls\.parquet: expected recorded calls"):
