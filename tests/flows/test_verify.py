@@ -59,7 +59,7 @@ def request(text: str, replica: int = 0) -> Request:
 
 OUTCOMES = {
     "a": Completion("1", 3, 1, 0.25, reasoning="so"),
-    "odd": Completion("\ud83d", 3, 1, 0.25),
+    "bb": Completion("2", 3, 1, 0.25),
     "broken": CallFailed("m: gone"),
     "long": ContextOverflow("m: too long"),
     "refused": PromptRefused("m: refused by its provider: no"),
