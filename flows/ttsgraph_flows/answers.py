@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ttsgraph.base.errors import InputError, TTSGraphError
+from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.base.files import write_text
 from ttsgraph.settings.profile import load_params
 
 if TYPE_CHECKING:  # MLflow is slow to import
-    from ttsgraph_flows.registry import Registry, Version
+    from ttsgraph_flows.registry import Registry
 
 REPORTS = Path("reports")
 SERVING = "window.ttsgraphServing"
@@ -90,25 +90,7 @@ def _line(registry: Registry, answer: dict[str, Any]) -> str:
     this = f" This one is {same[-1]}: ttsgraph serve {same[-1]}." if same else ""
     if champion is None:
         return f"Nothing serves as {task}@champion yet.{this}"
-    return f"{task}@champion is another graph: {_words(registry, champion)}.{this}"
-
-
-def _words(registry: Registry, version: Version) -> str:
-    """Return a version's graph as text, with its test score; only the version's label if its files
-    can't be read.
-    """
-    from ttsgraph.reporting.explain import in_brief
-    from ttsgraph.reporting.figures import SPACE, shown
-
-    try:
-        deployed = registry.deployed(version)
-        test = registry.provenance(version).test
-    except InputError:
-        return version.label
-    words = in_brief(deployed.graph, deployed.profile.model_pool())
-    interval = f"{shown(test.low, 'bare')} to {shown(test.high, 'bare')}"
-    score = f"{shown(test.accuracy, 'percent')} right ({interval})"
-    return f"{version.label}, {words}; {score.replace(SPACE, ' ')}"
+    return f"{task}@champion is another graph: ttsgraph explain {champion.label}.{this}"
 
 
 def tell(profile: str, console: Console | None = None, folder: Path = Path()) -> None:

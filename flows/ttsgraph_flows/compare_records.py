@@ -14,7 +14,6 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import chdir
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 from ttsgraph.base.ending import say
 from ttsgraph.base.files import CHECKSUM, md5
 from ttsgraph.base.wording import counted
-from ttsgraph_flows.dvc_store import Store, arrow_table
+from ttsgraph_flows.dvc_store import arrow_table
 
 RELATIVE = 1e-6
 FLOOR = 1e-8
@@ -80,24 +79,24 @@ def by_content(path: str) -> bool:
     return path.startswith(("results/", "reports/")) and Path(path).suffix in READERS
 
 
-def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equality | str:
+def compared(path: str, rebuilt: Path, recorded: str, kept: bytes | None) -> Equality | str:
     """Return how a rebuilt file equals the recorded one, or a description of the difference. The
-    digests (recorded, found) are compared first; if they differ, the file is compared with the
-    recorded content `kept`, if that is available.
+    digests are compared first; if they differ, the file is compared with the recorded content
+    `kept`, if that is available.
     """
-    recorded, found = digests
+    found = md5_of(rebuilt)
     if recorded == found:
         return Equality.BYTES
     if found == "missing":
         return f"{path} is missing"
-    if Path(path).name in SHOWN:
+    if rebuilt.name in SHOWN:
         return Equality.SHOWN
     if not by_content(path) or kept is None:
         why = ", whose content isn't here" if by_content(path) else ""
         return f"{path} is {found}, recorded: {recorded}{why}"
-    read = READERS[Path(path).suffix]
+    read = READERS[rebuilt.suffix]
     try:
-        wrong = list(differences(read(kept), read(Path(path).read_bytes())))
+        wrong = list(differences(read(kept), read(rebuilt.read_bytes())))
     except (ValueError, OSError) as error:
         return f"{path}: expected values to compare, but they can't be read: {error}"
     if not wrong:
@@ -106,22 +105,42 @@ def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equalit
     return f"{path}: {'; '.join(wrong[:MOST_NAMED])}{more}"
 
 
-def differences(kept: Any, found: Any, place: str = "", name: str = "") -> Iterator[str]:
-    """Yield the differences between the recorded data `kept` and the rebuilt data `found`, as text.
-    `place` is the path to the data, and `name` the innermost key or column.
+def md5_of(path: Path) -> str:
+    """Return the MD5 that DVC gives a file or a folder; "missing" if it doesn't exist."""
+    if path.is_file():
+        return md5(path)
+    if not path.is_dir():
+        return "missing"
+    names = sorted(each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
+    listed = [{"md5": md5(path / name), "relpath": name} for name in names]
+    return f"{md5(json.dumps(listed, sort_keys=True).encode())}.dir"
+
+
+def differences(kept: Any, found: Any) -> Iterator[str]:
+    """Yield the differences between the recorded data `kept` and the rebuilt data `found`, as
+    text.
     """
-    if isinstance(kept, dict) and isinstance(found, dict):
-        for key in [*kept, *(key for key in found if key not in kept)]:
+    before, now = dict(_values(kept)), dict(_values(found))
+    for place in before | now:
+        one, other = before.get(place, NOTHING), now.get(place, NOTHING)
+        column = place.rpartition(".")[2].partition("[")[0]
+        if not _equal(one, other, exact=column in EXACT):
+            yield f"{place or 'it'} is {_said(other)}, recorded: {_said(one)}"
+
+
+def _values(data: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each value in the data with its place, and what each list and mapping is."""
+    if isinstance(data, dict):
+        yield place, "a mapping"
+        for key, value in data.items():
             if key not in LEFT_OUT:
-                pair = kept.get(key, NOTHING), found.get(key, NOTHING)
-                yield from differences(*pair, f"{place}.{key}" if place else key, key)
-    elif isinstance(kept, list) and isinstance(found, list):
-        if len(kept) != len(found):
-            yield f"{place or 'it'} has {len(found)} entries, recorded: {len(kept)}"
-        for number, pair in enumerate(zip(kept, found, strict=False)):
-            yield from differences(*pair, f"{place}[{number}]", name)
-    elif not _equal(kept, found, exact=name in EXACT):
-        yield f"{place or 'it'} is {_said(found)}, recorded: {_said(kept)}"
+                yield from _values(value, f"{place}.{key}" if place else key)
+    elif isinstance(data, list):
+        yield place, f"a list of {len(data)} entries"
+        for number, value in enumerate(data):
+            yield from _values(value, f"{place}[{number}]")
+    else:
+        yield place, data
 
 
 def _equal(kept: Any, found: Any, exact: bool) -> bool:
@@ -135,36 +154,6 @@ def _equal(kept: Any, found: Any, exact: bool) -> bool:
 def _said(value: Any) -> str:
     text = "missing" if value is NOTHING else repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedResults:
-    """Recorded results of a project.
-
-    `project` is the project's folder (verification runs in another one), and `published` is the
-    folder of a profile's published files.
-    """
-
-    project: Path
-    published: Path
-    store: Store = field(default_factory=Store)
-
-    def content(self, path: str, digest: str) -> bytes | None:
-        """Return the content recorded for this path, or None if it isn't available."""
-        copy = self.project / published_copy(self.published, path)
-        if copy.is_file() and md5(copy) == digest:
-            return copy.read_bytes()
-        with chdir(self.project):
-            return self.store.find(path, digest).content
-
-    def altered(self, digests: Mapping[str, str]) -> Iterator[str]:
-        """Yield a line for each published file that differs from its recorded digest."""
-        for path, digest in digests.items():
-            copy = published_copy(self.published, path)
-            published = by_content(path) and (self.project / copy).is_file()
-            if published and md5(self.project / copy) != digest:
-                again = "run `make publish` to write it again"
-                yield f"{copy} differs from the recorded file; {again}"
 
 
 def published_copy(folder: Path, path: str) -> Path:

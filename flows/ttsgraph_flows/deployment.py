@@ -9,7 +9,7 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
 from ttsgraph.base.history import Entry, read_history
 from ttsgraph.deployment import provenance
-from ttsgraph.deployment.bundle import DeployedVersion, figures_of, front_of, with_plain
+from ttsgraph.deployment.bundle import DeployedVersion, figures_of, front_of
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
 from ttsgraph.evaluation.found_by import BASELINE
 from ttsgraph.runtime.clients import serving_facts
@@ -91,16 +91,15 @@ class Challenger:
         if self.warm_from is None:  # a warm search's archive can't be checked: its units differ
             cost = stage.profile.cost_model(stage.task)
             provenance.check_archive(candidates, cost, self.method, str(path))
-        figures = figures_of(self.tested.feedbacks[self.choice.place], graph)
         deployed = DeployedVersion(
             stage.task,
             graph,
             stage.profile,
             tuple(stage.questions["shots"]),
-            tested=with_plain(figures, self.tested.table),
+            tested=figures_of(self.tested.feedbacks[self.choice.place], graph, self.tested.table),
             front=front_of(candidates, self.tested.table),
         )
-        record = self._record(registry.settled(stage.task), deployed)
+        record = self._record(registry.champion(stage.task), deployed)
         if record.baseline is not None:  # the search's run doesn't have a baseline's graph yet
             kept = {"graph": graph.to_dict(), "accuracy": self.test.accuracy}
             text = json.dumps(record.baseline.model_dump() | kept, indent=1)

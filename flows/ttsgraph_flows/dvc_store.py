@@ -1,6 +1,5 @@
 """Lookup of a file's content by MD5: in the working tree, in DVC's cache, or in a DVC remote."""
 
-from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -34,22 +33,18 @@ class Store:
         """Return the content that had this MD5 at this path. It is `intact` unless it is missing or
         damaged, or the next run could replace the only copy.
         """
-        try:
-            content = Path(path).read_bytes()
-        except OSError:
-            content = None
-        here = _md5(content)
-        if here not in (None, md5) and self._tracked.get(str(Path(path).resolve())) == md5:
+        file = Path(path)
+        content = file.read_bytes() if file.is_file() else None
+        here = None if content is None else digest_of(content)
+        if here not in (None, md5) and self.recorded(path) == md5:
             where = f"the MD5 of the file in the working tree is {here}, not what DVC recorded"
             return StoredContent(None, where, False)
         kept, place = self._kept(md5)
-        if kept is not None and _md5(kept) != md5:
-            where = f"the copy in {place} is damaged: its MD5 is {_md5(kept)}"
+        if kept is not None and digest_of(kept) != md5:
+            where = f"the copy in {place} is damaged: its MD5 is {digest_of(kept)}"
             return StoredContent(None, where, False)
         if kept is not None:
-            tree = {md5: f"in the working tree and in {place}", None: f"in {place}"}
-            other = f"in {place}; the file in the working tree differs"
-            return StoredContent(kept, tree.get(here, other), True)
+            return StoredContent(kept, f"in {place}", True)
         if here == md5:
             only = "only in the working tree, where the next run replaces it; `dvc commit` keeps it"
             return StoredContent(content, only, False)
@@ -57,25 +52,10 @@ class Store:
         return StoredContent(None, lost, False)
 
     def recorded(self, path: str | Path) -> str | None:
-        """Return the MD5 that DVC recorded for a file, or None if DVC doesn't track the file.
-        Raises DataError if DVC tracks the file but has no MD5 for it.
+        """Return the MD5 that DVC recorded for a file: "" if dvc.lock lacks it, and None if DVC
+        doesn't track the file.
         """
-        known = self._tracked.get(str(Path(path).resolve()), "")
-        if known is None:
-            raise DataError(
-                "expected DVC's digest of this file, found none: dvc.lock was changed or deleted"
-            )
-        return known or None
-
-    def is_settled(self, paths: Collection[str]) -> bool:
-        """Return True if every stage that reads one of these files has read the recorded version.
-
-        The result is False if, for instance, only the first stages have run since a change.
-        """
-        own = {str(Path(path).resolve()) for path in paths}
-        stages = self._repo.index.stages if self._repo else ()
-        read = (dep for stage in stages for dep in stage.deps if dep.fs_path in own)
-        return all(dep.hash_info.value in (None, self._tracked.get(dep.fs_path)) for dep in read)
+        return self._tracked.get(str(Path(path).resolve()))
 
     @cached_property
     def _repo(self) -> Any:
@@ -85,11 +65,11 @@ class Store:
             return None
 
     @cached_property
-    def _tracked(self) -> dict[str, str | None]:
+    def _tracked(self) -> dict[str, str]:
         """Return absolute path -> MD5 of the outputs that DVC tracks, including files in folders;
-        the MD5 is None if DVC has not recorded it. Raises DataError if DVC can't read its records.
+        the MD5 is "" if DVC has not recorded it. Raises DataError if DVC can't read its records.
         """
-        found: dict[str, str | None] = {}
+        found: dict[str, str] = {}
         try:
             outs = self._repo.index.outs if self._repo else []
         except DvcException as error:
@@ -97,7 +77,7 @@ class Store:
                 f"expected DVC's records, but DVC can't read them: {first_line(error)}"
             ) from None
         for out in outs:
-            found[out.fs_path] = out.hash_info.value if out.hash_info else None
+            found[out.fs_path] = out.hash_info.value or "" if out.hash_info else ""
             if out.hash_info and out.hash_info.isdir and (tree := out.get_obj()) is not None:
                 for parts, _, hashed in tree:
                     found[str(Path(out.fs_path, *parts))] = hashed.value
@@ -134,7 +114,3 @@ def arrow_table(content: bytes) -> Any:
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
-
-
-def _md5(content: bytes | None) -> str | None:
-    return None if content is None else digest_of(content)

@@ -9,7 +9,7 @@ which the version's test writes last.
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,18 +21,15 @@ from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from pydantic import TypeAdapter
 
 from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
-from ttsgraph.base.history import read_content
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.base.wording import counted, first_line
-from ttsgraph.deployment.provenance import Parent, Provenance, agent_prompts_sha256, sha256
-from ttsgraph.settings.profile import load_profile
-from ttsgraph.stages.identity import digest, settings_sha256
-from ttsgraph.stages.schemas import Questions, check
+from ttsgraph.deployment.provenance import Parent, Provenance, sha256
+from ttsgraph.stages.identity import digest
 from ttsgraph_flows import registry
-from ttsgraph_flows.dvc_store import Store, table_of
-from ttsgraph_flows.promotions import last_digest, path_of, promotions
+from ttsgraph_flows.dvc_store import Store
+from ttsgraph_flows.promotions import path_of, promotions
 from ttsgraph_flows.registry import Registry, Version
-from ttsgraph_flows.tracking import HISTORY, client_of, git
+from ttsgraph_flows.tracking import HISTORY, client_of
 
 Digests = Mapping[str, str]
 """Map from an item's path or name to its digest."""
@@ -55,14 +52,12 @@ CODE = "code/"
 MADE_WHEN_READ = "registered_model_meta"
 """File that MLflow adds when a model is downloaded."""
 
+ARCHIVE = "archive.parquet"
 LATER = ("answer/", "charts/", "spent/")
 """Prefixes of a run's metrics and artefacts that a report rewrites, or that depend on the clock."""
 
 
 PROMOTION = "promotion"
-ARCHIVE = "archive.parquet"
-SHOWN = ["candidate_id", "iteration", "split", "graph_hash", "status", "accuracy"]
-"""Columns of the archive that the lineage has for each candidate."""
 
 Check = tuple[str, str, Callable[[], str]]
 """Name and subject of a link, and the function that verifies the link: it returns a description, or
@@ -83,16 +78,12 @@ class Link(ClosedModel):
 
 
 class Lineage(ClosedModel):
-    """A version's chain of links, and the candidates and agent exchanges of its search, as plain
-    data.
-    """
+    """A version's chain of links, with its provenance record unless that is damaged."""
 
     version: str
     aliases: tuple[str, ...]
     links: tuple[Link, ...]
     record: Provenance | None = None
-    candidates: tuple[dict[str, Any], ...] = ()
-    exchanges: tuple[dict[str, Any], ...] = ()
 
     @property
     def broken(self) -> tuple[Link, ...]:
@@ -113,7 +104,16 @@ class Lineage(ClosedModel):
 def lineage(reference: str, tracking_uri: str) -> Lineage:
     """Verify a version's chain of links. Raises DeploymentError if there is no such version."""
     known = Registry(tracking_uri)
-    return _LineageCheck(known, known.find(reference)).run()
+    version = known.find(reference)
+    checks = _LineageCheck(known, version)
+    links = [_verified("version", version.label, checks.readable)]
+    record = None
+    if links[0].state == "ok":
+        record = checks.record
+        links += [_verified(*each) for each in (*checks.items(), *checks.semantic())]
+    return Lineage(
+        version=version.label, aliases=version.aliases, links=tuple(links), record=record
+    )
 
 
 def require_intact(reference: str, tracking_uri: str) -> None:
@@ -135,14 +135,13 @@ class _Unverifiable(Exception):
 
 
 class _LineageCheck:
-    """One verification of one version."""
+    """One verification of one version: its manifest, item by item, and the links between items."""
 
     def __init__(self, known: Registry, version: Version) -> None:
         self.registry = known
         self.version = version
         self.store = Store()
         self.client = client_of(known.uri)
-        self.contents: dict[str, bytes] = {}
 
     @cached_property
     def record(self) -> Provenance:
@@ -152,30 +151,15 @@ class _LineageCheck:
     def manifest(self) -> Manifest:
         return manifest_of(self.version, self.record)
 
-    @cached_property
-    def own(self) -> Digests:
-        return version_digests(self.registry, self.version)
+    def readable(self) -> str:
+        """Check that the version belongs to its record's run, and that its manifest can be read."""
+        same("the run of the version", self.record.run_id, self.version.run_id)
+        files = counted(len(files_of(self.manifest)), "file")
+        return f"its record and its manifest of {files} are as registered"
 
-    def run(self) -> Lineage:
-        label, aliases = self.version.label, self.version.aliases
-        links = [_verified("version", label, self._version)]
-        if links[0].state != "ok":
-            return Lineage(version=label, aliases=aliases, links=tuple(links))
-        links += [_verified(*each) for each in (*self._held(), *self._semantic())]
-        return Lineage(
-            version=label,
-            aliases=aliases,
-            links=tuple(links),
-            record=self.record,
-            candidates=tuple(self._candidates()),
-            exchanges=tuple(self._exchanges()),
-        )
-
-    def _held(self) -> Iterator[Check]:
+    def items(self) -> Iterator[Check]:
         """Yield the checks that compare the manifest with the stored data."""
-        label = self.version.label
-        yield "tags", label, partial(self._of_version, TAGS)
-        yield "model files", label, partial(self._of_version, MODEL)
+        yield "model and tags", self.version.label, self._own
         for path, md5 in files_of(self.manifest).items():
             yield "file", path, partial(self._file, path, md5)
         for made_by, digests in self.manifest.items():
@@ -183,74 +167,49 @@ class _LineageCheck:
                 run_id = made_by.removeprefix(RUN)
                 yield "run", run_id, partial(self._run, run_id, digests)
 
-    def _semantic(self) -> Iterator[Check]:
+    def semantic(self) -> Iterator[Check]:
         """Yield the checks that compare a version's record with the items that it names."""
         record = self.record
         label = self.version.label
-        yield "graph", record.graph_hash, self._graph
         yield "dataset", f"{record.dataset.path} {record.dataset.md5}", self._dataset
         yield "search run", record.run_id, self._search_run
-        if (baseline := record.baseline) is not None:
-            why = f"selected in place of the graph {baseline.instead_of}: {baseline.reason}"
-            yield "baseline", f"{baseline.arm}: {baseline.label}", lambda: why
-        yield "settings", record.settings_sha256[:16], self._settings
-        yield "models", counted(len(record.models), "model"), self._models
-        yield "code", record.code.commit or "no commit", self._code
         yield "decision", label, self._decision
-        if registry.CHAMPION in self.version.aliases or self._was_promoted_last():
-            yield PROMOTION, label, self._promotion
-        if (trial := self.version.tags.get(registry.TRIAL)) is not None:
-            yield "trial", label, lambda: trial
+        yield PROMOTION, label, self._promotion
         if (parent := record.parent) is not None:
             subject = f"{record.task}/{parent.version}"
             yield "replaces", subject, partial(self._parent, subject, parent)
 
-    def _version(self) -> str:
-        same("the run of the version", self.record.run_id, self.version.run_id)
-        files = counted(len(files_of(self.manifest)), "file")
-        return f"its record and its manifest of {files} are as registered"
-
-    def _of_version(self, kind: str) -> str:
-        wanted, found = (
-            {path: value for path, value in rows.items() if path.startswith(kind)}
-            for rows in (self.manifest[VERSION], self.own)
-        )
-        if (more := added(wanted, found)) and kind == MODEL:
-            raise DataError(f"{more}: added after the version was registered")
-        return f"{len(wanted)} as registered"
+    def _own(self) -> str:
+        wanted = {k: v for k, v in self.manifest[VERSION].items() if k != registry.DECISION}
+        more = added(wanted, version_digests(self.registry, self.version))
+        if files := [path for path in more if path.startswith(MODEL)]:
+            raise DataError(f"{_named(files)}: added after the version was registered")
+        return f"{counted(len(wanted), 'item')} as registered"
 
     def _file(self, path: str, md5: str) -> str:
         kept = self.store.find(path, md5)
-        if kept.content is not None:
-            self.contents[path] = kept.content
         if not kept.intact:
             raise DataError(kept.where)
-        known = self.store.recorded(path)
-        if path in self._locked and (path, known) not in self._registered:
+        now = self.store.recorded(path)
+        if self._is_current and now is not None and (path, now) not in self._registered:
             raise DataError(
-                f"it was changed after the version was registered: expected {md5}, found {known}"
+                f"DVC records other content than was registered: expected {md5}, found"
+                f" {now or 'no digest'}; restore dvc.lock, or finish a run with `make repro`"
             )
         return kept.where
 
     @cached_property
-    def _locked(self) -> Collection[str]:
-        """Files of the version that dvc.lock should list: none if another search replaced this one,
-        all if the lock is from one run of the stages, else only the search's files.
+    def _is_current(self) -> bool:
+        """True unless another search has replaced the version's search: every search changes both
+        its history and its archive.
         """
-        wanted = self.record.files
-        results = next(Path(path).parent for path in wanted if Path(path).name == "search.json")
-        # Every search changes both of these files.
-        both = [(results / name).as_posix() for name in (HISTORY, ARCHIVE)]
-        if all(self.store.recorded(path) != wanted.get(path) for path in both):
-            return ()
-        if self.store.is_settled(files := files_of(self.manifest)):
-            return files
-        return [path for path in wanted if Path(path).parent == results]
+        own = [path for path in self.record.files if Path(path).name in (HISTORY, ARCHIVE)]
+        return any(self.store.recorded(path) in ("", self.record.files[path]) for path in own)
 
     @cached_property
-    def _registered(self) -> set[tuple[str, str | None]]:
+    def _registered(self) -> set[tuple[str, str]]:
         """Path and MD5 of every file with which a version of the task was registered."""
-        found: set[tuple[str, str | None]] = {*files_of(self.manifest).items()}
+        found = {*files_of(self.manifest).items()}
         for version in self.registry.versions(self.record.task):
             with suppress(ValueError, LookupError):
                 found |= files_of(_parsed(version.tags[registry.MANIFEST])).items()
@@ -258,91 +217,25 @@ class _LineageCheck:
 
     def _run(self, run_id: str, digests: Digests) -> str:
         if more := added(digests, run_digests(self.client, run_id)):
-            raise _Unverifiable(f"{more}: added after the version was registered")
+            raise _Unverifiable(f"{_named(more)}: added after the version was registered")
         return "its params, tags, metrics and artefacts are as registered"
 
-    def _graph(self) -> str:
-        graph = self.registry.deployed(self.version).graph
-        same("the graph's hash", self.record.graph_hash, graph.content_hash)
-        budget = self.record.budget
-        used = f"{budget['used']:.3g} of {budget['limit']:g} ({budget['metric']})"
-        return f"{counted(len(graph.nodes), 'node')}, {used}"
+    def _dataset(self) -> str:
+        dataset = self.record.dataset
+        where = self._file(dataset.path, dataset.md5)
+        shown = ", ".join(f"{count} {split}" for split, count in dataset.splits.items())
+        return f"{shown}; source {dataset.source['kind']}; {where}"
 
     def _search_run(self) -> str:
         record = self.record
         run = self.client.get_run(record.run_id)
-        params = run.data.params
-        for name, wanted, found in (
-            ("stage in MLflow", "active", run.info.lifecycle_stage),
-            ("status", "FINISHED", run.info.status),
-            ("task", record.task, params.get("task")),
-            ("profile", record.profile, params.get("profile")),
-            ("method", record.search_method, params.get("method")),
-            ("dataset's MD5", record.dataset.md5, run.data.tags.get("dvc_md5")),
-        ):
-            same(f"the run's {name}", wanted, found)
-        return f"{record.search_method} on {record.task}, seed {record.seed}"
-
-    def _content(self, name: str) -> bytes | None:
-        """Return the content of a version's file by name, or None if it isn't available."""
-        return next((data for path, data in self.contents.items() if Path(path).name == name), None)
-
-    def _candidates(self) -> list[Any]:
-        """Return the search's evaluations, or [] if its archive isn't available."""
-        if (content := self._content(ARCHIVE)) is None:
-            return []
-        shown = table_of(content)[SHOWN].astype(object)
-        return shown.where(shown.notna(), None).to_dict("records")
-
-    def _exchanges(self) -> Iterator[dict[str, Any]]:
-        """Yield the available exchanges of the agent before and during the search."""
-        begun = json.loads(self._content("start.json") or "{}")
-        history = read_content(self._content(HISTORY) or b"", HISTORY)
-        for each in [*begun.get("exchanges", []), *(e for e in history if e["type"] == "agent")]:
-            known = {key: each.get(key) for key in ("stage", "iteration", "attempt")}
-            yield known | {
-                "answer_sha256": sha256(each["answer"]),
-                "refused": len(each["refused"]),
-            }
-
-    def _dataset(self) -> str:
-        dataset = self.record.dataset
-        if (content := self.contents.get(dataset.path)) is None:
-            raise DataError(f"expected {dataset.path}, but it can't be read; see above")
-        table = check(table_of(content), Questions, dataset.path)
-        sizes = table["split"].value_counts()
-        same("the questions per split", {k: n for k, n in dataset.splits.items() if n}, dict(sizes))
-        same("the file's MD5", dataset.md5, files_of(self.manifest).get(dataset.path))
-        shown = ", ".join(f"{count} {split}" for split, count in dataset.splits.items())
-        return f"{shown}; source {dataset.source['kind']}"
-
-    def _settings(self) -> str:
-        record = self.record
-        if settings_sha256(load_profile(record.profile), record.task) != record.settings_sha256:
-            raise _Unverifiable(f"profiles/{record.profile}.yaml has different settings now")
-        if record.agent_exchanges and record.agent_prompts_sha256 != agent_prompts_sha256():
-            raise _Unverifiable("the agent's prompts have changed since")
-        return f"profiles/{record.profile}.yaml has the same settings"
-
-    def _models(self) -> str:
-        wanted = self.record.models
-        unpinned = [name for name, model in wanted.items() if model.revision == "unpinned"]
-        if unpinned:
-            raise _Unverifiable(
-                f"the profile pins no revision of {', '.join(unpinned)}: only the endpoint that"
-                " answered is known"
-            )
-        return ", ".join(f"{name}@{model.revision}" for name, model in wanted.items())
-
-    def _code(self) -> str:
-        code = self.record.code
-        if code.commit is None:
-            raise _Unverifiable("the version was not made in a git repository")
-        if git("cat-file", "-e", f"{code.commit}^{{commit}}") is None:
-            raise DataError("expected the commit in this repository, but it is missing")
-        if code.changed:
-            raise _Unverifiable("files differed from the commit")
-        return "the commit exists, and no file differed from it"
+        task, method = (run.data.params.get(key) for key in ("task", "method"))
+        same("the run's state", ("active", "FINISHED"), (run.info.lifecycle_stage, run.info.status))
+        same("the run's task and method", (record.task, record.search_method), (task, method))
+        same("the run's dataset", record.dataset.md5, run.data.tags.get("dvc_md5"))
+        code = f"commit {record.code.commit}" if record.code.commit else "code outside git"
+        changed = ", with files that differ from it" if record.code.changed else ""
+        return f"{record.search_method} on {record.task}, seed {record.seed}; {code}{changed}"
 
     def _decision(self) -> str:
         now = self.version.tags.get(registry.DECISION)
@@ -352,28 +245,22 @@ class _LineageCheck:
             )
         if now != self.manifest[VERSION][registry.DECISION]:
             raise _Unverifiable(f"decided again since its test: {now}")
-        return "unchanged since its test"
-
-    def _was_promoted_last(self) -> bool:
-        try:
-            known = promotions(self.version.task)
-        except TTSGraphError:
-            return True  # so that the promotion link is checked, and reports the error
-        return bool(known) and known[-1].version == self.version.number
+        return now
 
     def _promotion(self) -> str:
-        task, again = self.version.task, f"run `ttsgraph promote {self.version.label}`"
-        if not (known := promotions(task)):
-            raise DataError(f"expected a promotion in {path_of(task)}, found none; {again}")
-        if registry.CHAMPION not in self.version.aliases:
+        task, tags = self.version.task, self.version.tags
+        last = next(reversed(promotions(task)), None)
+        promoted = last is not None and last.version == self.version.number
+        if not promoted and registry.CHAMPION not in self.version.aliases:
+            return "neither the champion nor promoted last"
+        own = self.version.number, tags.get("lineage_sha256"), tags.get(registry.PROMOTED)
+        logged = last and (last.version, last.record_sha256, last.digest)
+        if last is None or registry.CHAMPION not in self.version.aliases or own != logged:
             raise DataError(
-                "expected the version promoted last to be the champion, but the alias was moved or"
-                f" deleted; {again}"
+                "expected the champion to be the version promoted last, according to"
+                f" {path_of(task)} and the version's tags, but they differ; run `ttsgraph promote"
+                f" {self.version.label}`"
             )
-        last, tags = known[-1], self.version.tags
-        same("the version that was promoted last", last.version, self.version.number)
-        same("its lineage record's hash", last.record_sha256, tags.get("lineage_sha256"))
-        same("its promotion's digest", last_digest(task), tags.get(registry.PROMOTED, "no tag"))
         return f"promoted by {last.by}: {last.reason}"
 
     def _parent(self, label: str, parent: Parent) -> str:
@@ -398,9 +285,7 @@ def _verified(name: str, subject: str, verify: Callable[[], str]) -> Link:
 def same(what: str, expected: Any, found: Any) -> None:
     """Raise DataError if two values that should be equal differ."""
     if expected != found:
-        shown = (str(value) for value in (expected, found))
-        wanted, other = (text if len(text) <= 40 else f"{text[:37]}..." for text in shown)
-        raise DataError(f"{what}: expected {wanted}, found {other}")
+        raise DataError(f"{what}: expected {expected}, found {found}")
 
 
 def seal(known: Registry, version: Version, files: Manifest, runs: Iterable[str]) -> None:
@@ -438,13 +323,13 @@ def files_of(manifest: Manifest) -> dict[str, str]:
     return {path: md5 for rows in made for path, md5 in rows.items()}
 
 
-def added(wanted: Digests, found: Digests) -> str:
-    """Return the items in `found` that are not in `wanted`, as text. Raises DataError naming the
-    wanted items that differ or are missing.
+def added(wanted: Digests, found: Digests) -> list[str]:
+    """Return the items in `found` that are not in `wanted`. Raises DataError naming the wanted
+    items that differ or are missing.
     """
     if odd := [path for path, value in wanted.items() if found.get(path) != value]:
         raise DataError(f"expected the registered content, found differences in {_named(odd)}")
-    return _named(sorted(found.keys() - wanted.keys()))
+    return sorted(found.keys() - wanted.keys())
 
 
 def _named(paths: list[str]) -> str:

@@ -7,12 +7,10 @@ DVC tracks the file. So changed lines, and aliases moved by other means, are det
 
 import getpass
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from ttsgraph.base.ending import say
-from ttsgraph.base.errors import DataError, EndpointError
+from ttsgraph.base.errors import DataError, EndpointError, InputError
 from ttsgraph.base.files import locked, md5, write_text
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.state import home
@@ -33,6 +31,16 @@ class Promotion(ClosedModel):
     reason: str
     before: str
 
+    @property
+    def line(self) -> str:
+        """The line of the log."""
+        return json.dumps(self.model_dump()) + "\n"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the line without its end, in hex."""
+        return sha256(self.line.rstrip("\n"))
+
 
 def path_of(task: str) -> Path:
     """Return the path of a task's log. An experiment's copy of the project shares the log with
@@ -46,21 +54,9 @@ def promotions(task: str) -> list[Promotion]:
     or if the file isn't the one that DVC tracks.
     """
     path = path_of(task)
-    lines = _lines(path)
-    found = _parsed(lines, path)
-    digests = ["", *map(sha256, lines)]
-    for number, (digest, each) in enumerate(zip(digests, found, strict=False), 1):
-        if each.before != digest:
-            raise DataError(
-                f"{path}, line {number}: expected the digest of the previous line, found a"
-                f" different one: a line was changed or removed; {RESTORE}"
-            )
-    kept = _tracked(path)
-    if lines and (home() / ".dvc").is_dir() and kept != _md5(lines):
-        raise DataError(
-            f"{path}: expected the file that DVC tracks ({kept or f'{path.name}.dvc is missing'}),"
-            f" found a different one; {RESTORE}"
-        )
+    found = _read(path)
+    if (home() / ".dvc").is_dir() and _tracked(path) != _md5(found):
+        raise DataError(f"{path}: expected the file that DVC tracks, found another one; {RESTORE}")
     return found
 
 
@@ -70,49 +66,42 @@ def note(task: str, version: str, record_sha256: str, reason: str) -> str:
     """
     path = path_of(task)
     with locked(path.parent, wait=True):
-        lines = _lines(path)
-        last = next(reversed(_parsed(lines[-1:], path)), None)
+        found = _read(path)
+        last = found[-1] if found else None
         is_noted = last and (last.version, last.record_sha256) == (version, record_sha256)
-        if is_noted and _tracked(path) == _md5(lines[:-1]):
+        if is_noted and _tracked(path) == _md5(found[:-1]):
             _track(path)  # an earlier process ended between writing the line and tracking the file
-        promotions(task)  # raises if the earlier lines are damaged
-        if not is_noted:
-            line = Promotion(
+        promotions(task)  # raises if the file isn't the tracked one
+        if last is None or not is_noted:
+            last = Promotion(
                 version=version,
                 record_sha256=record_sha256,
                 by=getpass.getuser(),
                 reason=reason,
-                before=last_digest(task),
+                before=last.digest if last else "",
             )
             # Replaced, not appended to: DVC may link it to its cache, and a disk may be full.
-            write_text(path, _text([*lines, json.dumps(line.model_dump())]))
+            write_text(path, _text([*found, last]))
             _track(path)
-        return last_digest(task)
+        return last.digest
 
 
-def last_digest(task: str) -> str:
-    """Return the digest of the last line of a task's log; "" if there is no line."""
-    return next(map(sha256, reversed(_lines(path_of(task)))), "")
-
-
-def _lines(path: Path) -> list[str]:
-    with _readable(path):
-        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-
-
-def _parsed(lines: Sequence[str], path: Path) -> list[Promotion]:
-    with _readable(path):
-        return [parse(Promotion, json.loads(line), str(path)) for line in lines]
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _read(path: Path) -> list[Promotion]:
+    """Return the lines of a log. Raises DataError if they can't be read, or if one of them doesn't
+    follow from the previous one.
+    """
     try:
-        yield
-    except (OSError, ValueError) as error:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        found = [parse(Promotion, json.loads(line), str(path)) for line in text.splitlines()]
+    except (OSError, ValueError, InputError) as error:
+        raise DataError(f"{path}: expected JSON lines, found others: {error}; {RESTORE}") from None
+    expected = ["", *(each.digest for each in found[:-1])] if found else []
+    if text != _text(found) or [each.before for each in found] != expected:
         raise DataError(
-            f"{path}: expected JSON lines, but they can't be read: {error}; {RESTORE}"
-        ) from None
+            f"{path}: expected the digest of the previous line in each line, found a different one:"
+            f" a line was changed or removed; {RESTORE}"
+        )
+    return found
 
 
 def _tracked(path: Path) -> str | None:
@@ -123,11 +112,11 @@ def _tracked(path: Path) -> str | None:
     return read_record(record, lambda found: str(found["outs"][0]["md5"]), None)
 
 
-def _text(lines: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+def _text(lines: list[Promotion]) -> str:
+    return "".join(each.line for each in lines)
 
 
-def _md5(lines: Sequence[str]) -> str | None:
+def _md5(lines: list[Promotion]) -> str | None:
     """Return the MD5 of a file that consists of these lines, or None if there are no lines."""
     return md5(_text(lines).encode()) if lines else None
 

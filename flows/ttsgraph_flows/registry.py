@@ -29,7 +29,7 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.wording import first_line
 from ttsgraph.deployment.bundle import BUNDLE, DeployedVersion, Drift, Loader
-from ttsgraph.deployment.promotion import Decision, decide, successor
+from ttsgraph.deployment.promotion import Decision, decide
 from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.settings.profile import load_profile
@@ -46,17 +46,16 @@ DECISION = "decision"
 PROMOTED = "promoted"
 REPLACED = "replaced"
 ROLLED_BACK = "rolled_back"
-STANDS_IN = "stands_in"
 TRIAL = "trial"
 FIGURES = "figures"
 MANIFEST = "manifest"
 """Tags of a version, from DECISION on: the reason for its promotion or rejection; the digest of its
 last promotion's line in the log; the version that it replaced; the note that it was rolled back;
-the reason why it replaces an unservable champion until the next search; the result of its trial in
-service; its figures in the test; digests of everything that it depends on.
+the result of its trial in service; its figures in the test; digests of everything that it depends
+on.
 """
 
-DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST)
+DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, TRIAL, MANIFEST)
 """Tags that can change after a version's test."""
 
 T = TypeVar("T")
@@ -254,33 +253,40 @@ class Registry:
             decision = Decision(False, "it was rolled back; promote it by hand")
         elif PROMOTED in version.tags:
             return decided
-        elif champion is not None and (why := self.unservable(champion)):
+        elif champion is not None and (why := left_the_pool(champion)):
             decision = Decision(True, why)
         else:
             before = self.provenance(champion).test if champion else None
             decision = decide(self.provenance(version).test, before, confidence)
-        decision = _left_to_people(decision, promote)
-        self.tag(version, DECISION, decision.reason)
-        if decision.promote:
+        return self._apply(version, decision, promote)
+
+    def _apply(self, version: Version, decision: Decision, promote: str) -> Decision:
+        """Promote a version, or tag it with the reason why it isn't promoted. Return the decision,
+        without the promotion if the profile leaves promotions to people.
+        """
+        if decision.promote and promote == "by_hand":
+            decision = Decision(False, f"deploy.promote is by_hand; {decision.reason}")
+        if decision.promote and ROLLED_BACK not in version.tags:
             self.promote(version, decision.reason)
+        else:
+            self.tag(version, DECISION, decision.reason)
         return decision
 
     def promote(self, version: Version, reason: str = "promoted by hand") -> Version | None:
         """Make a version the champion; return the version that it replaced, which `rollback`
-        restores. Raises DeploymentError if one of the version's models has left the pool.
+        restores.
         """
         before = self.champion(version.task)
         if before is not None and before.number == version.number:
             self._crown(version, reason)  # its alias may have been moved by other means
             return None
-        self._require_servable(version)
         self.tag(version, DECISION, reason)
         if before is not None:
             self.tag(version, REPLACED, before.number)
-        self.untag(version, ROLLED_BACK, STANDS_IN)
+        if ROLLED_BACK in version.tags:
+            with explained(self.uri):
+                self._client.delete_model_version_tag(version.model, version.number, ROLLED_BACK)
         self._crown(version, reason)
-        if before is not None:
-            self.untag(before, STANDS_IN)
         return before
 
     def _crown(self, version: Version, reason: str) -> None:
@@ -300,69 +306,12 @@ class Registry:
         if now.tags.get(PROMOTED) != line:
             self.tag(version, PROMOTED, line)
 
-    def unservable(self, version: Version) -> str:
-        """Return the reason why a version can't be served: its graph uses models that are neither
-        in the profile's pool nor newcomers.
-
-        The reason is "" if the graph uses no such models, or if the profile can't be read here,
-        because then nothing is known about them.
-        """
-        name = version.tags.get("profile", "")
-        try:
-            profile = load_profile(name)
-        except SettingsError:
-            return ""
-        there = {*profile.model_pool(), *profile.newcomers}
-        used = version.fact("uses", TypeAdapter(list[str]).validate_json)
-        left = [model for model in used if model not in there]
-        gone = f"{version.label} uses {', '.join(left)}, which left the pool of {name}"
-        return gone if left else ""
-
-    def serving(self, task: str) -> Version:
-        """Return the champion; if one of its models has left the pool, replace it with the
-        best servable version.
-
-        The replacement gets the champion's alias, and the reason as a tag. Rolled-back versions are
-        excluded. Raises DeploymentError if there is no champion, or no servable version.
-        """
-        champion = self.find(f"{task}@{CHAMPION}")
-        why = self.unservable(champion)
-        if not why:
-            return champion
-        others = [
-            v for v in self.versions(task) if ROLLED_BACK not in v.tags and not self.unservable(v)
-        ]
-        if not others:
-            raise DeploymentError(
-                f"{why}, and no other version of {task} can be served; put these models back, or"
-                " search again"
-            )
-        tests = [self.provenance(version).test for version in others]
-        taken = others[successor(self.provenance(champion).test, tests)]
-        for tag in (STANDS_IN, DECISION):
-            self.tag(taken, tag, why)
-        self._crown(taken, why)
-        return self.find(taken.label)
-
-    def settled(self, task: str) -> Version | None:
-        """Return the version that `serving` returns; if no version can be served, the unchanged
-        champion, or None if there is no champion.
-        """
-        try:
-            return self.serving(task)
-        except DeploymentError:
-            return self.champion(task)
-
-    def _require_servable(self, version: Version) -> None:
-        if why := self.unservable(version):
-            raise DeploymentError(f"{why}: it can't be served")
-
     def rollback(self, task: str) -> tuple[Version, Version]:
         """Restore as champion the version that the current champion replaced; return the
         rolled-back version and the restored one.
 
         The promotion rule never promotes a rolled-back version again. Raises DeploymentError if
-        there is no champion, if it replaced no other version, or if that version can't be served.
+        there is no champion, or if it replaced no other version.
         """
         champion = self.find(f"{task}@{CHAMPION}")
         if REPLACED not in champion.tags:
@@ -371,7 +320,6 @@ class Registry:
                 " restore"
             )
         before = self.find(f"{task}/{champion.tags[REPLACED]}")
-        self._require_servable(before)
         self.tag(champion, ROLLED_BACK, f"to {before.label}")
         self._crown(before, f"{champion.label} was rolled back")
         return champion, before
@@ -382,11 +330,7 @@ class Registry:
         reason.
         """
         version = self.find(f"{task}/{number}")
-        decided = _left_to_people(decision, self.deployed(version).profile.deploy.promote)
-        if decided.promote and ROLLED_BACK not in version.tags:
-            self.promote(version, decided.reason)
-        else:
-            self.tag(version, DECISION, decided.reason)
+        self._apply(version, decision, self.deployed(version).profile.deploy.promote)
         self.tag(version, TRIAL, decision.reason)
 
     def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
@@ -409,42 +353,26 @@ class Registry:
         with explained(self.uri):
             self._client.set_model_version_tag(version.model, version.number, key, value)
 
-    def untag(self, version: Version, *keys: str) -> None:
-        """Delete these tags of a version, as far as it has them."""
-        for key in version.tags.keys() & keys:
-            with explained(self.uri):
-                self._client.delete_model_version_tag(version.model, version.number, key)
 
-
-def _left_to_people(decision: Decision, promote: str) -> Decision:
-    """Return the decision, without the promotion if the profile leaves promotions to people."""
-    if not decision.promote or promote != "by_hand":
-        return decision
-    return replace(decision, promote=False, reason=f"deploy.promote is by_hand; {decision.reason}")
-
-
-def dependents(
-    tracking_uri: str, dataset: str | None = None, model: str | None = None
-) -> list[Version]:
-    """Return the versions made with a dataset (by MD5) or a model (`name` or `name@revision`),
-    oldest first.
+def left_the_pool(version: Version) -> str:
+    """Return the models of a version's graph that are no longer in its profile, as the reason to
+    replace it; "" if there are none, or if the profile can't be read here.
     """
-    name, _, revision = (model or "").partition("@")
-
-    def made_with(version: Version) -> bool:
-        read = TypeAdapter(dict[str, str]).validate_json
-        models = version.fact("models", read) if "models" in version.tags else {}
-        of_model = model is None or (name in models and revision in ("", models[name]))
-        return of_model and dataset in (None, version.tags.get("dataset"))
-
-    return [version for version in Registry(tracking_uri).versions() if made_with(version)]
+    name = version.tags.get("profile", "")
+    try:
+        profile = load_profile(name)
+    except SettingsError:
+        return ""
+    there = {*profile.model_pool(), *profile.newcomers}
+    used = version.fact("uses", TypeAdapter(list[str]).validate_json)
+    left = ", ".join(model for model in used if model not in there)
+    return left and f"{version.label} uses {left}, which left the pool of {name}"
 
 
 class RegistryLoader(Loader):
     """Loader of deployed versions by alias or number (`math@champion`, `math/3`).
 
-    Each version is read only once, but an alias is resolved on every call. A champion whose models
-    have left the pool is replaced by another version.
+    Each version is read only once, but an alias is resolved on every call.
     """
 
     def __init__(self, tracking_uri: str) -> None:
@@ -455,8 +383,7 @@ class RegistryLoader(Loader):
         """Return the version that this name refers to now. Raises DeploymentError if there is none,
         and another InputError if the version can't be read.
         """
-        task, alias, _ = _parts(name)
-        version = self._registry.serving(task) if alias == CHAMPION else self._registry.find(name)
+        version = self._registry.find(name)
         if version.label not in self._read:
             self._read[version.label] = self._registry.deployed(version)
         return self._read[version.label]
@@ -479,13 +406,12 @@ def origin(tracking_uri: str, deployed: DeployedVersion) -> str:
     registry = Registry(tracking_uri)
     version = registry.find(f"{deployed.task}/{deployed.version}")
     record = registry.provenance(version)
-    if (baseline := record.baseline) is None:
-        found = phrase(record.found_by, record.method)
-        return f"{version.label}, {found} in the profile {record.profile}"
-    return (
-        f"{version.label}, a baseline ({baseline.label}), selected in place of the graph that"
-        f" {baseline.beside} found in the profile {record.profile}: {baseline.reason}"
-    )
+    found = phrase(record.found_by, record.method)
+    why = ""
+    if (baseline := record.baseline) is not None:
+        beside = f"selected in place of the graph that {baseline.beside} found"
+        found, why = f"a baseline ({baseline.label}), {beside}", f": {baseline.reason}"
+    return f"{version.label}, {found} in the profile {record.profile}{why}"
 
 
 def tags_of(record: Provenance, deployed: DeployedVersion) -> dict[str, str]:

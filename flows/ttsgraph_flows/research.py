@@ -39,7 +39,7 @@ from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import Challenger, sealed
 from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of, with_this_python
 from ttsgraph_flows.dvc_store import Store, table_of
-from ttsgraph_flows.registry import MANIFEST, STANDS_IN, Registry, Version
+from ttsgraph_flows.registry import MANIFEST, Registry, Version
 from ttsgraph_flows.repro import changed_stages, repro
 from ttsgraph_flows.search import tracked_search
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main, outcome_path
@@ -124,7 +124,7 @@ def research(task: str, profile: str | None = None, reason: str = "by hand") -> 
 def _research(stage: Stage) -> ResearchRecord:
     registry = Registry(stage.params.tracking_uri)
     pool = pool_fingerprint(stage.profile)
-    champion = _begun_from(registry, registry.settled(stage.task))
+    champion = _begun_from(registry, registry.champion(stage.task))
     plan, last = planned(stage, registry, champion)
     if plan.kind == "nothing":
         assert champion is not None
@@ -143,7 +143,6 @@ def _research(stage: Stage) -> ResearchRecord:
     else:
         repro()
         now = registry.find(f"{stage.task}@champion")
-        registry.untag(now, STANDS_IN)  # the tag was valid only until this search
         changed = champion is None or now.number != champion.number
         named: dict[str, Any] = {"champion": now.label, "version": now.label, "promoted": changed}
         outcome = ResearchRecord(plan="cold", reason=plan.reason, pool=pool, **named)
@@ -170,14 +169,9 @@ def planned(
 ) -> tuple[SearchPlan, ChampionSearch | None]:
     """Return the search that the changes since the champion's search require, and the champion's
     search if a warm search could start from it.
-
-    A champion that replaces an unservable one requires a search from the start, even if nothing
-    else has changed.
     """
     if champion is None:
         return SearchPlan("cold", "there is no champion to start from"), None
-    if (why := champion.tags.get(STANDS_IN)) is not None:
-        return SearchPlan("cold", f"{why}; {champion.label} serves instead"), None
     record = registry.provenance(champion)
     last = ChampionSearch(champion, record, registry.deployed(champion))
     if why := _changed(stage, last):

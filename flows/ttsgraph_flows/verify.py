@@ -13,7 +13,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import chdir, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +21,7 @@ from pathlib import Path
 import yaml
 
 from ttsgraph.base.ending import EXIT_INPUT, EXIT_UNVERIFIED, say
-from ttsgraph.base.errors import (
-    DataError,
-    DeploymentError,
-    InputError,
-    PromptRefused,
-    RunStopped,
-    SettingsError,
-)
+from ttsgraph.base.errors import InputError, PromptRefused, RunStopped
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
@@ -49,11 +42,11 @@ from ttsgraph.runtime.clients import open_cache, serving_facts
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.compare_records import (
-    RecordedResults,
     Verification,
     by_content,
     compared,
     publish_results,
+    published_copy,
 )
 from ttsgraph_flows.dvc_stages import Lock, StageRun, flow_of, read_record, runs_of
 from ttsgraph_flows.dvc_store import Store
@@ -123,30 +116,25 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
     known = {task: recorded_calls(params, task, lock) for task in tasks or params.tasks}
     available = [calls for calls in known.values() if calls is not None]
     shipped = any(calls.published for calls in available)
-    records = RecordedResults(Path.cwd(), PUBLISHED / params.profile)
     found: dict[str, Verification] = {}
-
-    def see(name: str, verification: Verification) -> None:
-        found[name] = verification
-        say(f"{name}: {verification}")
-
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
         if available:
             copy_into(folder, params)
             replay_in(folder, params.profile, available)
-        with chdir(folder):
-            for task, calls in known.items():
-                if calls is None:
-                    see(task, Verification(unverified=NO_CALLS))
-                else:
-                    see(task, _rebuilt(runs_of(params, task), lock, records, calls.published))
-            if not set(known) >= set(params.tasks):
-                return found
-            if exit_code(found):
-                see("report", Verification(unverified="it needs all tasks to be verified"))
+        for task, calls in known.items():
+            if calls is None:
+                found[task] = Verification(unverified=NO_CALLS)
             else:
-                see("report", _rebuilt(runs_of(params, of_all=True), lock, records, shipped))
+                found[task] = _rebuilt(folder, params, runs_of(params, task), lock, calls.published)
+            say(f"{task}: {found[task]}")
+        if set(known) >= set(params.tasks):
+            if exit_code(found):
+                report = Verification(unverified="it needs all tasks to be verified")
+            else:
+                report = _rebuilt(folder, params, runs_of(params, of_all=True), lock, shipped)
+            found["report"] = report
+            say(f"report: {report}")
     return found
 
 
@@ -165,17 +153,19 @@ def _params(profile: str | None) -> Params:
 
 
 def _rebuilt(
-    runs: Iterable[StageRun], lock: Lock, records: RecordedResults, published: bool
+    folder: Path, params: Params, runs: Iterable[StageRun], lock: Lock, published: bool
 ) -> Verification:
-    """Rebuild stages in order, up to the first stage that fails, and compare their results with the
-    records.
+    """Rebuild stages in `folder` in order, up to the first stage that fails, and compare their
+    results with the recorded ones.
 
     If the calls were `published`, the published results must match the lock too.
     """
     found = Verification()
+    store = Store()
     for run in runs:
         try:
-            run.run()
+            with chdir(folder):
+                run.run()
         except NotRecorded as error:
             found.unverified = f"{run.name} can't be rebuilt: {error}{OTHER_CODE}"
             break
@@ -185,11 +175,17 @@ def _rebuilt(
         wanted = run.locked(lock)
         if not wanted:
             found.wrong.append(f"{run.name}: expected recorded results, found none")
-        found.wrong += records.altered(wanted) if published else []
         for path, digest in wanted.items():
-            now = md5_of(Path(path))
-            kept = None if now == digest else records.content(path, digest)
-            found.see(run.name, compared(path, (digest, now), kept))
+            copy = published_copy(PUBLISHED / params.profile, path)
+            kept = copy.read_bytes() if by_content(path) and copy.is_file() else None
+            if kept is not None and md5(kept) != digest:
+                kept = None
+                if published:
+                    again = "run `make publish` to write it again"
+                    found.wrong.append(f"{copy} differs from the recorded file; {again}")
+            if kept is None:
+                kept = store.find(path, digest).content
+            found.see(run.name, compared(path, folder / path, digest, kept))
     return found
 
 
@@ -204,34 +200,35 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | Non
     """Return a task's recorded calls: those in dvc.lock if all of them are available, else the
     published ones, or None if there are none.
     """
-    locked = _locked_calls(params, task, lock)
-    if locked is not None:
-        return RecordedCalls(locked, published=False)
-    published = published_calls(params.profile, task)
-    return None if published is None else RecordedCalls(published, published=True)
-
-
-def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
-    """Return a task's calls as recorded in dvc.lock, or None if some of them are unavailable."""
-    outputs = (path for run in runs_of(params, task) for path in run.outputs)
-    made = (path for path in outputs if path.startswith("calls/"))
+    contents = _contents(runs_of(params, task), lock, lambda path: path.startswith("calls/"))
+    available = [content for content in contents.values() if content is not None]
+    if len(available) < len(contents):
+        path = calls_file(params.profile, task)
+        return RecordedCalls(read_calls(path), published=True) if path.exists() else None
     found: dict[str, Call] = {}
-    for content in _contents(made, _locked(lock)).values():
-        if content is None:
-            return None
+    for content in available:
         found |= read_calls(io.BytesIO(content))
-    return found
+    return RecordedCalls(found, published=False)
 
 
-def _locked(lock: Lock) -> dict[str, str]:
-    """Return path -> MD5 of all results in dvc.lock."""
-    return {out["path"]: out["md5"] for entry in lock.values() for out in entry.get("outs", ())}
+def calls_file(profile: str, task: str) -> Path:
+    """Return the path of a task's published calls."""
+    return PUBLISHED / profile / f"{task}.parquet"
 
 
-def _contents(paths: Iterable[str], locked: Mapping[str, str]) -> dict[str, bytes | None]:
-    """Return path -> recorded content; None for content that is unavailable or not recorded."""
+def _contents(
+    runs: Iterable[StageRun], lock: Lock, wanted: Callable[[str], bool]
+) -> dict[str, bytes | None]:
+    """Return path -> recorded content of these stages' outputs, as far as they are `wanted`; None
+    for content that is unavailable or not recorded.
+    """
     store = Store()
-    return {path: store.find(path, locked.get(path, "")).content for path in paths}
+    return {
+        path: store.find(path, run.locked(lock).get(path, "")).content
+        for run in runs
+        for path in run.outputs
+        if wanted(path)
+    }
 
 
 def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> None:
@@ -277,35 +274,24 @@ def link_state(folder: Path, state: Path = STATE) -> None:
     (folder / serving).symlink_to(serving.resolve())
 
 
-def md5_of(path: Path) -> str:
-    """Return the MD5 that DVC gives a file or a folder; "missing" if it doesn't exist."""
-    if path.is_file():
-        return md5(path)
-    if not path.is_dir():
-        return "missing"
-    names = sorted(each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
-    listed = [{"md5": md5(path / name), "relpath": name} for name in names]
-    return f"{md5(json.dumps(listed, sort_keys=True).encode())}.dir"
-
-
 def publish(task: str, profile: str | None = None) -> Path:
     """Write a task's calls and results, and the report's results, for publication. Raises
     InputError if some of them are unavailable.
     """
     params = _params(profile)
-    path = PUBLISHED / params.profile / f"{task}.parquet"
+    path = calls_file(params.profile, task)
     lock = read_lock()
-    calls = _locked_calls(params, task, lock)
-    recorded = (path for run in runs_of(params, task, of_all=True) for path in run.locked(lock))
-    kept = _contents(filter(by_content, recorded), _locked(lock))
-    results = {output: content for output, content in kept.items() if content is not None}
-    if calls is None or len(results) < len(kept):
-        missing = "" if calls is None else f": {', '.join(sorted(kept.keys() - results.keys()))}"
+    recorded = recorded_calls(params, task, lock)
+    ran = (run for run in runs_of(params, task, of_all=True) if run.locked(lock))
+    contents = _contents(ran, lock, by_content)
+    results = {output: content for output, content in contents.items() if content is not None}
+    if recorded is None or recorded.published or len(results) < len(contents):
+        missing = sorted(contents.keys() - results.keys()) or ["calls"]
         raise InputError(
             f"expected the calls and results of {task} that dvc.lock lists, here or in DVC's cache,"
-            f" but some are missing{missing}; run `make repro` first"
+            f" but some are missing: {', '.join(missing)}; run `make repro` first"
         )
-    write_published(calls, path, serving_facts(load_profile(params.profile)))
+    write_published(recorded.calls, path, serving_facts(load_profile(params.profile)))
     publish_results(results, path.parent)
     return path
 
@@ -318,22 +304,6 @@ def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None
     write_text(path.with_name(ENGINE), json.dumps(engine, indent=1) + "\n")
     write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
     say(f"{path}: {counted(len(calls), 'call')}, {path.stat().st_size / 1e6:.2f} MB")
-
-
-def published_calls(profile: str, task: str) -> Calls | None:
-    """Return a task's published calls, or None if there are none, or if their digest differs from
-    the published one.
-    """
-    path = PUBLISHED / profile / f"{task}.parquet"
-    digest = digest_of(path)
-    if not path.exists():
-        return None
-    if digest.exists() and digest.read_text(encoding="utf-8").split()[:1] != [md5(path)]:
-        say(
-            f"{path}: expected the file listed in {digest.name}, found a different one; ignoring it"
-        )
-        return None
-    return read_calls(path)
 
 
 def digest_of(path: Path) -> Path:
@@ -352,13 +322,13 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
 
     params = load_params()
     profile = load_profile(params.profile)
-    set_aside_if_moved(params.tracking_uri)
+    require_own_database(params.tracking_uri)
     registry = Registry(params.tracking_uri)
     lines = []
     for task in tasks or params.tasks:
         try:
             registry.deployed(registry.find(task))
-        except (DeploymentError, DataError, SettingsError):  # no champion, or an unreadable one
+        except InputError:  # no champion, or an unreadable one
             recorded = recorded_calls(params, task, read_lock())
             if recorded is None:
                 raise InputError(
@@ -369,10 +339,8 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
             for method in params.methods:
                 flow_of("search")(task, method)
                 flow_of("evaluate")(task, method)
-        if (champion := registry.champion(task)) is None:
-            lines.append(f"{task}: no version is the champion")
-        else:
-            lines.append(f"{champion.label} is the champion of {task}")
+        champion = registry.champion(task)
+        lines.append(f"{champion.label if champion else 'no version'} is the champion of {task}")
     return lines
 
 
@@ -392,7 +360,8 @@ def recall(params: Params, profile: Profile) -> None:
     """
     if (STATE / "calls").exists():
         return
-    locked = _locked(read_lock())
+    outs = (out for entry in read_lock().values() for out in entry.get("outs", ()))
+    locked = {out["path"]: out["md5"] for out in outs}
     for path in sorted(Path("calls", params.profile).rglob("*.parquet")):
         if locked.get(str(path)) in (None, md5(path)):
             remember(profile, read_calls(path))
@@ -400,30 +369,24 @@ def recall(params: Params, profile: Profile) -> None:
             say(f"{path}: expected the file listed in dvc.lock, found a different one; ignoring it")
 
 
-def set_aside_if_moved(tracking_uri: str) -> None:
-    """Rename MLflow's database if it was made in another folder, because all its paths lead there.
-    Its content is recreated from the recorded calls.
+def require_own_database(tracking_uri: str) -> None:
+    """Raise InputError if MLflow's database was made in another folder, because all its paths lead
+    there.
     """
-    from mlflow import MlflowClient
-
-    from ttsgraph_flows.tracking import database_file, explained
+    from ttsgraph_flows.tracking import database_file, opened
 
     database = database_file(tracking_uri)
     if database is None or not database.exists():
         return
-    # MLflow keeps databases open, so it reads a copy.
-    with explained(tracking_uri), tempfile.TemporaryDirectory() as folder:
-        copy = shutil.copy(database, folder)
-        known = MlflowClient(f"sqlite:///{copy}").search_experiments()
-    folders = {Path(str(each.artifact_location).removeprefix("file://")).parent for each in known}
-    here = database.absolute().parent
-    if any(each.name == "mlruns" and each.parent != here for each in folders):
-        away = database.with_name(f"{database.name}.moved")
-        database.rename(away)
-        say(
-            f"{database} was created in another folder; it has been renamed to {away}, and a new"
-            " one is created"
-        )
+    here = database.absolute().parent / "mlruns"
+    with opened(tracking_uri) as client:
+        known = client.search_experiments(filter_string="name != 'Default'")
+    for place in (Path(str(each.artifact_location).removeprefix("file://")) for each in known):
+        if place.parent.name == here.name and place.parent != here:
+            raise InputError(
+                f"{database}: expected runs in {here}, found them in {place.parent}; move the"
+                " database away and run `ttsgraph register` again, which makes the runs again"
+            )
 
 
 def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool) -> None:

@@ -32,16 +32,15 @@ from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.serving.running import servers_on_demand
 from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.answers import answers_file
-from ttsgraph_flows.compare_records import by_content, publish_results
+from ttsgraph_flows.compare_records import by_content, md5_of, publish_results
 from ttsgraph_flows.dvc_stages import flow_of, runs_of
 from ttsgraph_flows.ending import EXIT_CODES, guarded
 from ttsgraph_flows.verify import (
     LOCK,
     PYTHON,
     RecordedCalls,
+    calls_file,
     copy_into,
-    md5_of,
-    published_calls,
     replay_in,
     write_published,
 )
@@ -68,7 +67,7 @@ def run(
     copy_into(folder.resolve(), params)
     if state is None:
         published = [
-            RecordedCalls(published_calls(plan.profile, t) or {}, published=True) for t in tasks
+            RecordedCalls(read_calls(calls_file(plan.profile, t)), published=True) for t in tasks
         ]
         replay_in(folder.resolve(), plan.profile, published)
     with nullcontext() if state is None else servers_on_demand(profile, state):

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from ttsgraph.base.errors import DeploymentError, GraphError, InputError, SettingsError
@@ -14,7 +13,6 @@ from ttsgraph.deployment.bundle import (
     Figures,
     FileLoader,
     Rung,
-    with_plain,
 )
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.settings.profile import load_profile
@@ -71,29 +69,13 @@ def test_what_could_not_be_served_is_refused_at_once():
         DeployedVersion("math", parallel(["smollm2-135m"], "gemma3-270m", "oracle"), PROFILE)
 
 
-def test_the_plain_alternative_is_the_best_of_one_model_in_the_same_test():
-    rows = [
-        ("found", "found graph", 0.9, 0.5, 10),
-        ("single", "small", 0.6, 0.1, 10),
-        ("self_consistency", "majority of 3 x small", 0.7, 0.3, 10),
-        ("single", "large", 0.7, 0.4, 10),
-        ("fixed_topology", "a star", 0.8, 0.2, 10),
-    ]
-    table = pd.DataFrame(rows, columns=["arm", "label", "accuracy", "dollars", "n_scored"])
-    found = with_plain(Figures(0.9), table.assign(n_unscored=0))
-    assert (found.plain, found.plain_cost) == ("majority of 3 x small", pytest.approx(0.03))
-    assert with_plain(Figures(0.9), table.assign(n_unscored=0).head(1)) == Figures(0.9)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda data: data.update(tested={"luck": 1}), "tested.luck"),
         (lambda data: data.pop("graph"), "missing key 'graph'"),
         (lambda data: data["profile"].update(colour="red"), "profile.colour"),
-        (lambda data: data.update(shots=[{"q": 1}]), "shots.0"),
         (lambda data: data.update(front=[{}]), "front.0"),
-        (lambda data: lengths_in(data).update(prompt_tokens=-1), "SMALL.prompt_tokens"),
         (lambda data: lengths_in(data).update(generated_tokens=float("nan")), "generated_tokens"),
     ],
 )

@@ -1,6 +1,5 @@
 """Which differences between a rebuilt result and its record count."""
 
-import json
 import math
 import subprocess
 import sys
@@ -100,20 +99,20 @@ def test_values_are_equal_by_their_kind(kept: object, found: object, equal: bool
     assert equal is (not [*differences({"x": [kept]}, {"x": [found]})])
 
 
-def test_what_has_no_values_is_compared_by_its_hash_and_pictures_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    calls = compared("calls/p/t/profile.parquet", ("a", "b"), b"")
-    assert "is b, recorded: a" in str(calls)
-    assert "content isn't here" in str(compared("results/p/t/start.json", ("a", "b"), None))
-    assert "is missing" in str(compared("reports/p/plots", ("a.dir", "missing"), None))
-    assert not isinstance(compared("reports/p/plots", ("a.dir", "b.dir"), None), str)
-    damaged = Path("results/start.json")
-    damaged.parent.mkdir()
-    damaged.write_text("{")
-    said = compared(str(damaged), ("a", "b"), json.dumps({}).encode())
-    assert "they can't be read" in str(said)
+def test_what_has_no_values_is_compared_by_its_hash_and_pictures_are_not(tmp_path: Path) -> None:
+    def said(path: str, kept: bytes | None, rebuilt: str | None = "{") -> str:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if rebuilt is not None:
+            file.write_text(rebuilt)
+        return str(compared(path, file, "a", kept))
+
+    assert "recorded: a" in said("calls/p/t/profile.parquet", b"")
+    assert "content isn't here" in said("results/p/t/start.json", None)
+    assert "they can't be read" in said("results/p/t/start.json", b"{}")
+    assert "is missing" in said("reports/p/answers.json", None, rebuilt=None)
+    (tmp_path / "plots").mkdir()
+    assert not isinstance(compared("reports/p/plots", tmp_path / "plots", "a", None), str)
 
 
 def test_last_digits_do_not_rank() -> None:

@@ -2,7 +2,9 @@
 
 import json
 from contextlib import chdir
+from dataclasses import replace
 
+import pandas as pd
 import pytest
 from mlflow.tracking import MlflowClient
 
@@ -21,8 +23,8 @@ from ttsgraph_flows.registry import TRIAL, Registry, RegistryLoader
 from ttsgraph_flows.served import write_served
 
 UNTESTED = Figures()
-BETTER = Decision(True, "better: 80.0 % of 50 answers in service", 0.01)
-WORSE = Decision(False, "worse: 20.0 % of 50 answers", 1.0)
+BETTER = Decision(True, "better: 80.0 % of 50 answers in service")
+WORSE = Decision(False, "worse: 20.0 % of 50 answers")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def test_a_trial_moves_the_alias_and_its_reason_stands_in_the_lineage(uri):
     assert champion.number == second.number
     assert (champion.tags[TRIAL], champion.tags["replaced"]) == (BETTER.reason, first.number)
     links = {link.name: link.detail for link in lineage("mathbetter@champion", uri).links}
-    assert links["trial"] == BETTER.reason
+    assert BETTER.reason in links["promotion"]
 
 
 def test_what_lost_or_is_left_to_people_is_told_and_not_promoted(uri):
@@ -114,7 +116,19 @@ def test_figures_of_a_test_are_what_service_is_held_against():
         for k, one in enumerate(forms)
     )
     feedback = Feedback(results, Usage(dollars=0.5), 1.0)
-    assert figures_of(feedback, graph) == Figures(1.0, 0.25, pytest.approx((1 / 3 + 1) / 2))
+    rows = [
+        ("found", "found graph", 0.9, 0.5, 10),
+        ("single", "small", 0.6, 0.1, 10),
+        ("self_consistency", "majority of 3 x small", 0.7, 0.3, 10),
+        ("single", "large", 0.7, 0.4, 10),
+        ("fixed_topology", "a star", 0.8, 0.2, 10),
+    ]
+    columns = ["arm", "label", "accuracy", "dollars", "n_scored"]
+    table = pd.DataFrame(rows, columns=columns).assign(n_unscored=0)
+    own = Figures(1.0, 0.25, pytest.approx((1 / 3 + 1) / 2))
+    assert figures_of(feedback, graph, table.head(1)) == own
+    plain = {"plain": "majority of 3 x small", "plain_cost": pytest.approx(0.03)}
+    assert figures_of(feedback, graph, table) == replace(own, **plain)
 
 
 def test_served_questions_are_written_for_their_owner_alone(tmp_path):

@@ -22,6 +22,7 @@ from ttsgraph.base.errors import (
     DataError,
     EndpointError,
     InputError,
+    NoAnswer,
     PromptRefused,
     SettingsError,
 )
@@ -43,12 +44,11 @@ from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.registry import Registry
 from ttsgraph_flows.verify import (
     PUBLISHED,
-    digest_of,
     exit_code,
     publish,
     read_lock,
     register,
-    set_aside_if_moved,
+    require_own_database,
     verify,
 )
 
@@ -57,61 +57,56 @@ def request(text: str, replica: int = 0) -> Request:
     return Request("m", "1", (Message("user", text),), Sampling(), replica)
 
 
+OUTCOMES = {
+    "a": Completion("1", 3, 1, 0.25, reasoning="so"),
+    "bb": Completion("2", 3, 1, 0.25),
+    "broken": CallFailed("m: gone"),
+    "long": ContextOverflow("m: too long"),
+    "refused": PromptRefused("m: refused by its provider: no"),
+}
+
+
 class Answering(Client):
-    """Answers with the question's length; fails where it is told to."""
+    """Answers each text with its outcome."""
 
     async def complete(self, asked: Request) -> Completion:
-        text = asked.messages[0].content
-        if text == "broken":
-            raise CallFailed("m: gone")
-        if text == "long":
-            raise ContextOverflow("m: too long")
-        if text == "refused":
-            raise PromptRefused("m: refused by its provider: no")
-        return Completion(
-            f"\ud83d{len(text)}" if text == "odd" else str(len(text)), 3, 1, 0.25, reasoning="so"
-        )
+        outcome = OUTCOMES[asked.messages[0].content]
+        if isinstance(outcome, Completion):
+            return outcome
+        raise outcome
 
     async def aclose(self) -> None:
         """Nothing is open."""
 
 
-async def ask(client, texts) -> list[str]:
+async def ask(client: Client) -> list[str]:
     found = []
-    for text in texts:
+    for text in OUTCOMES:
         try:
             found.append((await client.complete(request(text))).text)
-        except (CallFailed, ContextOverflow, PromptRefused) as error:
-            found.append(f"{type(error).__name__}: {error}")
+        except (CallFailed, NoAnswer) as error:
+            found.append(str(error))
     return found
 
 
 CALLS = PUBLISHED / "simulated-small" / "math.parquet"
-TEXTS = ("a", "bb", "broken", "long", "refused", "bb")
-
-
-def recorded(*texts: str) -> tuple[list[str], Recorder]:
-    """What is answered to these texts, and the calls that were recorded."""
-    recorder = Recorder()
-    return asyncio.run(ask(CachedClient(Answering(), recorder=recorder), texts)), recorder
 
 
 def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_path: Path) -> None:
-    made, recorder = recorded(*TEXTS)
-    assert made[:4] == ["1", "2", "CallFailed: m: gone", "ContextOverflow: m: too long"]
-    assert made[4:] == ["PromptRefused: m: refused by its provider: no", "2"]
-    assert len(recorder.calls) == 5
+    recorder = Recorder()
+    made = asyncio.run(ask(CachedClient(Answering(), recorder=recorder)))
+    assert made[2:] == [str(OUTCOMES[text]) for text in ("broken", "long", "refused")]
     path = tmp_path / "calls.parquet"
     write_calls(recorder.calls, path)
     replay = ReplayClient(read_calls(path))
-    assert asyncio.run(ask(replay, TEXTS)) == made
+    assert asyncio.run(ask(replay)) == made
     again = replay.begin(request("a"))
     assert (again.latency_s, again.reasoning, again.cached) == (0.25, "so", True)
     said = r"expected call [0-9a-f]{16} of m \(replica 1, prompt ending 'a'\) among the 5 recorded"
     with pytest.raises(DataError, match=said):
         replay.begin(request("a", 1))
     # The same calls are the same bytes in whatever order they were made.
-    write_calls(recorded(*TEXTS[::-1])[1].calls, tmp_path / "other.parquet")
+    write_calls(dict(reversed(recorder.calls.items())), tmp_path / "other.parquet")
     assert (tmp_path / "other.parquet").read_bytes() == path.read_bytes()
     path.write_text("no")
     with pytest.raises(DataError, match=r"calls\.parquet: expected recorded calls"):
@@ -135,32 +130,28 @@ def clone(copied: SimulatedProject, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 class TestVerify:
-    def test_every_hash_is_reproduced_twice_in_folders_of_other_names(
+    def test_every_hash_is_reproduced_in_a_folder_of_another_name(
         self, copied: SimulatedProject, tmp_path: Path
     ) -> None:
         with chdir(copied.folder):
             published = publish("math")
         assert published == CALLS
-        for name in ("clone", "a folder with another name"):
-            folder = without_results(copied, tmp_path / name)
-            before = sorted(folder.rglob("*"))
-            with chdir(folder):
-                found = verify()
-                written = [out for run in runs_of(load_params(), "math") for out in run.outputs]
-            assert {task: verdict.wrong for task, verdict in found.items()} == {
-                "math": [],
-                "report": [],
-            }
-            assert found["math"].equal[Equality.BYTES] == len(written)
-            assert not found["math"].equal[Equality.DIGITS]
-            assert exit_code(found) == 0
-            assert sorted(folder.rglob("*")) == before
+        folder = without_results(copied, tmp_path / "a folder with another name")
+        before = sorted(folder.rglob("*"))
+        with chdir(folder):
+            found = verify()
+            written = [out for run in runs_of(load_params(), "math") for out in run.outputs]
+        assert [*found] == ["math", "report"]
+        assert not any(verdict.wrong for verdict in found.values())
+        assert found["math"].equal[Equality.BYTES] == len(written)
+        assert not found["math"].equal[Equality.DIGITS]
+        assert exit_code(found) == 0
+        assert sorted(folder.rglob("*")) == before
 
     def test_a_missing_call_and_a_changed_answer_are_named(
         self, copied: SimulatedProject, clone: Path
     ) -> None:
         path = clone / CALLS
-        digest_of(path).unlink()  # who changes calls may have changed their digest
         calls = read_calls(path)
         used_first = sorted(
             read_calls(copied.folder / "calls" / "simulated-small" / "math" / "profile.parquet")
@@ -244,26 +235,25 @@ def test_a_task_whose_calls_are_not_here_is_not_verified_nor_is_the_report(
     assert "report: not verified" in done.stderr
 
 
-NOT_PULLED = "mlruns mlflow.db* .ttsgraph bookkeeping"
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("left_out", [NOT_PULLED, ""], ids=["pulled", "moved"])
 def test_results_of_another_folder_bring_a_champion_without_a_model(
-    copied: SimulatedProject, tmp_path: Path, left_out: str
+    copied: SimulatedProject, tmp_path: Path
 ) -> None:
     folder = tmp_path / "here"
-    shutil.copytree(copied.folder, folder, ignore=shutil.ignore_patterns(*left_out.split()))
+    left_out = shutil.ignore_patterns("mlruns", ".ttsgraph", "bookkeeping")
+    shutil.copytree(copied.folder, folder, ignore=left_out)
     uri = f"sqlite:///{folder}/mlflow.db"
     params = folder / "params.yaml"
     params.write_text(params.read_text().replace(copied.uri, uri))
     history = folder / "results" / "simulated-small" / "math" / "random" / "history.jsonl"
     before = history.read_bytes()
     with chdir(folder):
+        shutil.move("mlflow.db", "moved.db")
+        with pytest.raises(InputError, match="away"):  # it is the other folder's
+            require_own_database(f"sqlite:///{folder}/moved.db")
         assert register() == ["math/1 is the champion of math"]
         assert lineage("math@champion", uri).broken == ()
     assert history.read_bytes() == before
-    assert (folder / "mlflow.db.moved").exists() == (not left_out)
 
 
 def test_a_champion_that_cannot_be_read_here_is_made_again(
@@ -294,19 +284,6 @@ def calls(text):
     return {KEY: Call("small", Completion(text, 1, 1, 0.1))}
 
 
-def test_published_calls_are_those_of_their_digest(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(verifying, "PUBLISHED", tmp_path)
-    path = tmp_path / "laptop" / "math.parquet"
-    write_calls(calls("4"), path)
-    assert verifying.published_calls("laptop", "math")[KEY].outcome.text == "4"
-    digest_of(path).write_text(f"{md5(path)}  {path.name}\n")
-    assert verifying.published_calls("laptop", "math")[KEY].outcome.text == "4"
-    write_calls(calls("5"), path)
-    assert verifying.published_calls("laptop", "math") is None
-    assert "math.parquet.md5" in capsys.readouterr().err
-    assert verifying.published_calls("laptop", "mmlu") is None
-
-
 @pytest.mark.parametrize("is_locked", [True, False])
 def test_calls_that_were_pulled_are_those_of_dvc_lock(tmp_path, monkeypatch, capsys, is_locked):
     monkeypatch.chdir(tmp_path)
@@ -323,31 +300,17 @@ def test_calls_that_were_pulled_are_those_of_dvc_lock(tmp_path, monkeypatch, cap
     assert ("dvc.lock" in capsys.readouterr().err) == is_locked
 
 
-@pytest.mark.parametrize("text", ["", "- 1\n", "<<<<<<< HEAD\nstages:\n"])
-def test_a_lock_that_a_merge_left_is_named(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "dvc.lock"
-    file.write_text(text)
-    with pytest.raises(DataError, match="git checkout"):
-        read_lock(file)
-
-
-@pytest.mark.parametrize("text", ["", "stages: [\n", "stages: 3\n", "stages: {}\n"])
-def test_a_damaged_dvc_yaml_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("dvc.lock", ""), ("dvc.lock", "<<<<<<< HEAD\nstages:\n"), ("dvc.yaml", "stages: 3\n")],
+)
+def test_what_a_merge_left_of_dvcs_files_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("dvc.yaml").write_text(text)
-    with pytest.raises(InputError, match=r"dvc\.yaml"):
-        stages()
-
-
-def test_a_damaged_database_is_named_before_anything_is_registered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mlflow.db").write_bytes(b"no database" * 400)
-    with pytest.raises(InputError, match="move it away"):
-        set_aside_if_moved("sqlite:///mlflow.db")
+    Path(name).write_text(text)
+    with pytest.raises(InputError, match=f"{name}.*git checkout"):
+        read_lock() if name == "dvc.lock" else stages()
 
 
 def test_what_dvc_cannot_read_is_told_as_dvc_says_it(

@@ -10,10 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from lab.benchmarks.browser import OpenedPage, chromium
 from tests.reporting.small_pages import in_browser, unfold
 from ttsgraph.commands import results
-from ttsgraph.reporting.explain import in_brief
-from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows.answers import lines_beside, tell
-from ttsgraph_flows.registry import Registry
 
 pytestmark = pytest.mark.slow
 
@@ -63,14 +60,8 @@ def test_where_another_graph_serves_page_and_terminal_say_so(built, open_page, c
         if chromium():
             assert not open_page().locator("#math [data-beside]").is_visible()
         results.promote("math/2")  # somebody promotes the version that the page does not name
-        registry = Registry("sqlite:///mlflow.db")
-        champion = registry.find("math@champion")
-        low, high = (f"{100 * float(part):.1f}" for part in champion.tags["test_interval"].split())
-        pool = load_profile("simulated-small").model_pool()
         line = (
-            f"math@champion is another graph: math/2, "
-            f"{in_brief(registry.deployed(champion).graph, pool)};"
-            f" {100 * float(champion.tags['test_accuracy']):.1f} % right ({low} to {high})."
+            "math@champion is another graph: ttsgraph explain math/2."
             " This one is math/1: ttsgraph serve math/1."
         )
         assert lines_beside("simulated-small") == {"math": line}

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.state import STATE
-from ttsgraph.deployment.bundle import DeployedVersion, figures_of, with_plain
+from ttsgraph.deployment.bundle import DeployedVersion, figures_of
 from ttsgraph.deployment.promotion import Arm, Choice, arms_of, choose
 from ttsgraph.evaluation.compare import paired
 from ttsgraph.evaluation.judging import checked
@@ -74,9 +74,9 @@ class WholeSearch:
         monitoring, which compares the served answers with them.
         """
         project, tested = self.project, self.tested
-        figures = figures_of(tested.feedbacks[self.choice.place], self.graph)
+        figures = figures_of(tested.feedbacks[self.choice.place], self.graph, tested.table)
         known = project.task, self.graph, project.profile, tuple(project.questions["shots"])
-        return DeployedVersion(*known, tested=with_plain(figures, tested.table))
+        return DeployedVersion(*known, tested=figures)
 
 
 async def search_whole(

@@ -10,8 +10,6 @@ from typing import Annotated
 
 import typer
 
-from ttsgraph.base.errors import InputError
-from ttsgraph.base.files import md5
 from ttsgraph.commands.common import app, command, echo, loader_of, params, print_json
 
 cache_app = typer.Typer(help="Inspect and prune the cache of model calls.", no_args_is_help=True)
@@ -69,38 +67,23 @@ def served(task: str, path: Path | None = None) -> None:
 
 @command(app)
 def lineage(
-    version: str | None = None,
+    version: str,
     *,
-    dataset: str | None = None,
-    model: str | None = None,
     check: bool = False,
     json: bool = False,
 ) -> None:
-    """Show a version's provenance with every link verified, or the versions that used a dataset or
-    a model.
+    """Show a version's provenance with every link verified.
 
     Ends with exit code 5 if a link is broken. Example: ttsgraph lineage math@champion
 
     Args:
         version: math@champion, math@challenger or math/3
-        dataset: list versions made with this dataset: a file, or its MD5
-        model: list versions whose pool had this model: its name, or name@revision
         check: print failed checks only
-        json: print JSON, with every candidate and exchange
+        json: print JSON, with the version's record
     """
     from ttsgraph_flows.lineage import lineage as walk
-    from ttsgraph_flows.registry import dependents
 
-    uri = params().tracking_uri
-    if (version is None) == (dataset is None and model is None):
-        raise InputError("expected either a version, or one or both of --dataset and --model")
-    if version is None:
-        if dataset and Path(dataset).is_file():
-            dataset = md5(Path(dataset))
-        found = dependents(uri, dataset, model)
-        print_json([{"version": v.label, "aliases": v.aliases, "run_id": v.run_id} for v in found])
-        return
-    walked = walk(version, uri)
+    walked = walk(version, params().tracking_uri)
     if json:
         print_json(walked.to_dict())
     else:

@@ -149,19 +149,6 @@ PLAIN = ("single", "self_consistency")
 """Arms of a test that ask one model, once or several times."""
 
 
-def with_plain(figures: Figures, tested: pd.DataFrame) -> Figures:
-    """Return the figures with the plain alternative's figures added, from a test table
-    (schemas.Evaluations): of the arms in PLAIN, the one with the highest accuracy, the cheapest one
-    on a tie.
-    """
-    plain = tested[tested["arm"].isin(PLAIN) & (tested["n_scored"] > 0)]
-    if plain.empty:
-        return figures
-    best = plain.sort_values(["accuracy", "dollars"], ascending=[False, True]).iloc[0]
-    cost = float(best["dollars"]) / int(best["n_scored"] + best["n_unscored"])
-    return replace(figures, plain=str(best["label"]), plain_cost=cost)
-
-
 def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
     """Return how often two inputs of the last node agree: the share of pairs of inputs that agree,
     averaged over questions. `answers` has the inputs for each question. None if no question has two
@@ -175,15 +162,24 @@ def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def figures_of(feedback: Feedback, graph: CollaborationGraph) -> Figures:
-    """Return the figures of a graph, from its feedback on the test questions."""
+def figures_of(feedback: Feedback, graph: CollaborationGraph, tested: pd.DataFrame) -> Figures:
+    """Return the figures of a graph, from its feedback on the test questions and from the test's
+    table (schemas.Evaluations). The plain alternative is the arm in PLAIN with the highest
+    accuracy, the cheapest one on a tie.
+    """
     reads = graph.reads[graph.sink]
     forms = [[r.nodes[i].form for i in reads if i in r.nodes] for r in feedback.results]
-    return Figures(
+    figures = Figures(
         feedback.accuracy if feedback.n_scored else None,
         feedback.usage.dollars / len(feedback.results) if feedback.results else None,
         agreement_of(forms),
     )
+    plain = tested[tested["arm"].isin(PLAIN) & (tested["n_scored"] > 0)]
+    if plain.empty:
+        return figures
+    best = plain.sort_values(["accuracy", "dollars"], ascending=[False, True]).iloc[0]
+    cost = float(best["dollars"]) / int(best["n_scored"] + best["n_unscored"])
+    return replace(figures, plain=str(best["label"]), plain_cost=cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,9 +329,10 @@ class DeployedVersion:
 
     @classmethod
     def from_results(cls, folder: Path) -> DeployedVersion:
-        """Return the version that a search found, from its folder
+        """Return the graph that a search found, from its folder
         results/<profile>/<task>/<method>/, with the profile and the questions from the working
-        directory. Raises DataError if the path has another form.
+        directory; a version in the registry also has its test figures and the graphs for other
+        efforts. Raises DataError if the path has another form.
         """
         places = folder.resolve().parts[-3:-1]
         if len(places) < 2:
@@ -344,38 +341,7 @@ class DeployedVersion:
         profile = as_measured(load_profile(name), task, folder.parent)
         graph = CollaborationGraph.read(folder / GRAPH)
         read = cls(task, graph, profile, read_shots(name, profile, task))
-        return replace(read, version=read.bundle_hash[:12], **_known_of(folder, graph))
-
-
-def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
-    """Return further facts from a results folder, if they are available: the part of the search
-    that found the graph, the graph's test figures, and the front of the search.
-    """
-    facts: dict[str, Any] = {}
-    if (folder / "search.json").exists():
-        summary = read_json(folder / "search.json", "search")
-        facts["found_by"] = str(summary.get("found_by", ""))
-    if not (folder / "test.parquet").exists():
-        return facts
-    # imported late, because pandera is slow to import
-    from ttsgraph.stages.schemas import Answers, Candidates, Evaluations, read_table
-
-    tested = read_table(Evaluations, folder / "test.parquet", "evaluate")
-    if (folder / "archive.parquet").exists():
-        candidates = read_table(Candidates, folder / "archive.parquet", "search")
-        facts["front"] = front_of(candidates, tested)
-    mine = tested[tested["graph_hash"] == graph.content_hash].to_dict("records")
-    if mine and (folder / "answers.parquet").exists():
-        answers = read_table(Answers, folder / "answers.parquet", "evaluate")
-        row = mine[0]
-        its = answers[(answers["arm"] == row["arm"]) & (answers["label"] == row["label"])]
-        reads = {str(i) for i in graph.reads[graph.sink]}
-        forms = [json.loads(nodes).items() for nodes in its["nodes"]]
-        agreement = agreement_of([node["form"] for i, node in each if i in reads] for each in forms)
-        accuracy = float(row["accuracy"]) if row["n_scored"] else None
-        cost = float(row["dollars"]) / len(its) if len(its) else None
-        facts["tested"] = with_plain(Figures(accuracy, cost, agreement), tested)
-    return facts
+        return replace(read, version=read.bundle_hash[:12])
 
 
 def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question, ...]:
@@ -448,13 +414,12 @@ class FileLoader(Loader):
 
 
 def _read_folder(folder: Path) -> DeployedVersion:
-    bundle = folder / BUNDLE
-    if not bundle.exists() and not (folder / GRAPH).exists():
-        inside = {found.parent for name in (BUNDLE, GRAPH) for found in folder.glob(f"*/{name}")}
-        if inside:
-            first = sorted(inside, key=lambda each: (each.name != "found", each))[:4]
-            raise InputError(
-                f"{folder}: expected a folder with {BUNDLE} or {GRAPH}, found neither; name"
-                f" {' or '.join(map(str, first))} instead"
-            )
-    return DeployedVersion.read(bundle) if bundle.exists() else DeployedVersion.from_results(folder)
+    if (folder / BUNDLE).exists():
+        return DeployedVersion.read(folder / BUNDLE)
+    if (folder / GRAPH).exists():
+        return DeployedVersion.from_results(folder)
+    inside = sorted(str(path.parent) for path in folder.glob(f"*/{BUNDLE}"))
+    raise InputError(
+        f"{folder}: expected a folder with {BUNDLE} or {GRAPH}, found neither; "
+        + (f"name {' or '.join(inside)} instead" if inside else "correct the path")
+    )

@@ -6,8 +6,7 @@ graph or a baseline. A more expensive graph is selected only if its expected lea
 and the test, exceeds half the lead's standard error plus the price of the extra cost. The rule is
 the same for graphs, routes, splits and single calls. Leads are shrunk first: most graphs differ
 little, so a large lead on a few questions is mostly luck. The champion's rule
-(`decide`) decides whether that version replaces the one in service; `successor` picks a version if
-the champion can't be served.
+(`decide`) decides whether that version replaces the one in service.
 
 An A/B test (`ab_decision`) is for a challenger that serves alongside the champion: an anytime test,
 valid after every outcome at its stated error rate. It compares pairs: each pair is the mean of the
@@ -44,11 +43,10 @@ Side = Literal["champion", "challenger"]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Decision about a promotion, with its reason. `p_value` is None if no test was done."""
+    """Decision about a promotion, with its reason."""
 
     promote: bool
     reason: str
-    p_value: float | None = None
 
 
 def decide(challenger: TestResult, champion: TestResult | None, confidence: float) -> Decision:
@@ -71,7 +69,7 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
     better = p < 1 - confidence
     verdict, than = ("better", "below") if better else ("not shown to be better", "expected below")
     summary = f"of {pairs.questions} test questions, {summary} (p = {p:.4f}, {than}"
-    return Decision(better, f"{verdict}: {summary} {1 - confidence:.3g})", p)
+    return Decision(better, f"{verdict}: {summary} {1 - confidence:.3g})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +89,13 @@ class Arm:
 class Choice:
     """The selected arm, by its index (0 is the found graph), with the reason. `expected` is its
     expected score on new questions: the cheapest arm's score in the test plus the selected arm's
-    lead over it. `p_value` is from the two-sided paired test (`Pairs`) against the found graph;
-    None for the found graph itself, or if it has no score.
+    lead over it.
     """
 
     place: int
     verdict: Literal["found", "as good", "better"]
     reason: str
     expected: float
-    p_value: float | None = None
 
 
 def arms_of(
@@ -171,7 +167,7 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
     price = f"for {chosen.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"
     expected_lead = _told(chosen, found, chosen.label, "the found graph")
     reason = f"{chosen.label} is {verdict}: {summary} {price}{expected_lead}{to_expect}"
-    return Choice(place, verdict, reason, expected, p)
+    return Choice(place, verdict, reason, expected)
 
 
 def _selected(arms: Mapping[int, Arm], ranked: Sequence[int], margin: float) -> int:
@@ -257,15 +253,6 @@ def _lead(first: Arm, second: Arm, chances: int) -> Difference:
     return Difference(*own_shift(mean, math.sqrt(variance), scale))
 
 
-def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
-    """Return the index of the version, among `others` (oldest first), that replaces a champion that
-    can't be served: the version with the best score on the champion's test questions, the newer one
-    on a tie. If none was tested on these questions, return the index of the newest version.
-    """
-    alike = [place for place, test in enumerate(others) if test.questions == champion.questions]
-    return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)
-
-
 def ab_decision(
     scores: Iterable[tuple[Side, float]], confidence: float, most: int
 ) -> Decision | None:
@@ -300,4 +287,4 @@ def ab_decision(
     )
     p = worse if verdict == "worse" else better
     summary = f"{mine} answers in service against {its} of the champion (anytime p = {p:.4f})"
-    return Decision(verdict == "better", f"{verdict}: {summary}", better)
+    return Decision(verdict == "better", f"{verdict}: {summary}")
