@@ -242,18 +242,16 @@ class TestBounds:
             ("-7", 0.0),
             ("1e9", 600.0),
             ("inf", None),
-            ("Thu, 01 Jan 1970 00:00:30 GMT", 20.0),
-            ("Fri, 31 Dec 9999 23:59:59 GMT", 600.0),
-            ("Fri, 31 Feb 2026 23:59:59 GMT", None),
+            ("Thu, 01 Jan 1970 00:00:30 GMT", None),
         ],
     )
-    def test_how_long_to_wait_is_a_number_or_a_date(self, said, seconds):
-        assert retry_after({"retry-after": said}, now=10.0) == seconds
+    def test_how_long_to_wait_is_a_number(self, said, seconds):
+        assert retry_after({"retry-after": said}) == seconds
 
     @settings(deadline=None)
     @given(st.text())
     def test_any_other_wish_is_ignored(self, said):
-        found = retry_after({"retry-after": said}, now=10.0)
+        found = retry_after({"retry-after": said})
         assert found is None or 0 <= found <= 600
 
 

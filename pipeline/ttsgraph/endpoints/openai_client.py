@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -34,7 +33,6 @@ from ttsgraph.models.client import (
     Completion,
     OnPiece,
     OutgoingRequests,
-    Piece,
     Request,
 )
 from ttsgraph.models.dialect import Dialect, DialectStore, habit_name
@@ -43,9 +41,6 @@ LONGEST_WAIT_S = 30.0
 UNLISTED = (403, 404, 405, 501)
 """Statuses with which /models answers if a server has no model list, or if the key may not read it.
 """
-
-QUICK_S = 2.0
-"""Seconds for which a failed query of the model list is repeated."""
 
 _REFUSED_FORM = (400, 422, 501)
 _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
@@ -161,24 +156,17 @@ class OpenAIClient(Client):
         """
         endpoint = self._endpoints[model]
         target = endpoint.target(url, "/models")
-        started = time.monotonic()
-        wait_s = 0.25
-        while True:
-            try:
-                return set(await listed_by(self._http, target))
-            except Exception as error:  # the server may be anything, so any error is possible
-                fault = fault_of(error)
-                if fault.status in UNLISTED or (fault.status and not endpoint.lists_models):
-                    return None
-                quick = fault.retry and time.monotonic() - started < QUICK_S
-                if not quick or not self._retries.most:
-                    raise self._wrong(fault, model, url, "/models") from fault
-            await asyncio.sleep(wait_s)
-            wait_s *= 2
+        try:
+            return set(await listed_by(self._http, target))
+        except Exception as error:  # the server may be anything, so any error is possible
+            fault = fault_of(error)
+            if fault.status in UNLISTED or (fault.status and not endpoint.lists_models):
+                return None
+            raise self._wrong(fault, model, url, "/models") from fault
 
     async def once(self, url: str, request: Request) -> Completion:
         """Make one attempt at a request at one base URL. Raises Fault if the attempt fails."""
-        return await self._ask(self._servers[url], request)
+        return await self._ask(self._servers[url], request, ReplyReader(request))
 
     def manner(self, request: Request) -> Dialect:
         """Return the current dialect for requests like this one."""
@@ -198,23 +186,13 @@ class OpenAIClient(Client):
         call is not retried once a piece has been delivered.
         """
         replicas = self._replicas[self._endpoints[request.model].base_urls]
-        how = self._how(request)
         used = replicas.servers[0]
         made = failed = 0
-        handed = False
-
-        def hand_over(piece: Piece) -> None:
-            nonlocal handed
-            handed = True
-            assert on_piece is not None
-            on_piece(piece)
-
         try:
             while True:
                 try:
-                    async with how.turn():
-                        used = await replicas.place()
-                        completion = await self._attempt(used, request, on_piece and hand_over)
+                    used = await replicas.place()
+                    completion = await self._attempt(used, request, on_piece)
                     break
                 except Fault as fault:
                     made += 1
@@ -222,7 +200,7 @@ class OpenAIClient(Client):
                     waits = self._policy.waits and fault.unreached
                     failed += not waits
                     over = used.is_gone if waits else self._retries.over(failed)
-                    if handed or over or not fault.retry:
+                    if over or not fault.retry:
                         raise
                     await asyncio.sleep(self._retries.wait_s(made, fault))
         except Fault as fault:
@@ -234,25 +212,23 @@ class OpenAIClient(Client):
         return self._redacted(completion)
 
     async def _ask(
-        self, server: Server, request: Request, on_piece: OnPiece | None = None
+        self, server: Server, request: Request, reply: ReplyReader, streamed: bool = False
     ) -> Completion:
-        """Make one attempt, streamed if `on_piece` is given. Raises Fault if the attempt fails."""
+        """Send a request to a server, and read the reply. Raises Fault if that fails."""
         endpoint = self._endpoints[request.model]
         target = self._targets[server.url, request.model]
-        reply = ReplyReader(request, on_piece)
-        streamed = None if on_piece is None else _STREAMED
-        async with AsyncExitStack() as held:
-            values, started = await self._how(request).send(
-                partial(endpoint.body, request, more=streamed),
-                lambda body: held.enter_async_context(self._http.ask(target, body)),
-                schema=request.schema is not None,
-                # The endpoint may be refusing the caller's form, so nothing else is left out on a
-                # guess.
-                guess=request.form is None,
-            )
-            async for value in values:
-                reply.add(value)
-        return reply.completion(time.monotonic() - started)
+        how = self._how(request)
+        started = await how.send(
+            partial(endpoint.body, request, more=_STREAMED if streamed else None),
+            partial(self._http.ask, target, reply.add),
+            schema=request.schema is not None,
+            # The endpoint may be refusing the caller's form, so nothing else is left out on a
+            # guess.
+            guess=request.form is None,
+        )
+        completion = reply.completion(time.monotonic() - started)
+        how.known = True
+        return completion
 
     def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
         """Return the exception for a call whose attempts all failed."""
@@ -280,9 +256,10 @@ class OpenAIClient(Client):
         """Make one attempt in a reserved place, and release the place."""
         started = time.monotonic()
         requests = OUTGOING.get() or OutgoingRequests()
+        reply = ReplyReader(request, on_piece)
         try:
             with requests:
-                completion = await self._ask(server, request, on_piece)
+                completion = await self._ask(server, request, reply, on_piece is not None)
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
             where = f"{request.model} at {redact(server.url)}"
@@ -303,7 +280,8 @@ class OpenAIClient(Client):
                 spent_s = time.monotonic() - started
                 return Completion("", read, most, spent_s, cut=True, estimated=True)
             if fault.status is None and not fault.unreached:  # the attempt may be billed
-                requests.lost(fault.tokens)
+                requests.lost(reply.tokens)
+            fault.retry = fault.retry and not reply.shown
             if fault.meaning == "filter":
                 message = fault.said(self._secrets) or fault.kind
                 raise PromptRefused(f"{where}: {REFUSED}: {message}") from None
