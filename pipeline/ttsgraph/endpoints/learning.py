@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import Any
 
-from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.refusals import SETTLED, Refusal
+from ttsgraph.endpoints.refusals import Refusal
 from ttsgraph.models.dialect import FORMS, Dialect
 
 LEAST_BOUND = 512
@@ -22,8 +20,6 @@ _LEAST_MISSED = ("stream_options", "seed", "top_p", "reasoning_effort", "stop", 
 """Optional parameters, the most dispensable first; if an error names several, the first of them is
 left out first.
 """
-
-_FORM = (400, 413, 422)
 
 log = logging.getLogger(__name__)
 
@@ -74,43 +70,12 @@ class LearnedDialect:
     keep: Callable[[Dialect], None]
     known: bool = False
 
-    async def send(
-        self,
-        body: Callable[[Dialect], dict[str, Any]],
-        post: Callable[[dict[str, Any]], Awaitable[None]],
-        schema: bool = False,
-        guess: bool = True,
-    ) -> float:
-        """Send a request in the forms that `body` gives until the endpoint accepts one; return the
-        start of that attempt (monotonic seconds).
-
-        The form of an answer with a `schema` may be weakened; until the endpoint has answered once,
-        a refusal without details may be followed by a `guess`. Raises the Fault of `post` if the
-        refusal is final or nothing is left to remove.
-        """
-        dialect = self.dialect
-        full = False
-        while True:
-            sent = body(dialect)
-            started = monotonic()
-            try:
-                await post(sent)
-                break
-            except Fault as fault:
-                if fault.status not in _FORM or fault.meaning in SETTLED:
-                    raise
-                full = full or fault.meaning == "full"
-                other = weaker(dialect, fault.refusal, sent, schema, guess and not self.known)
-                if other == dialect:
-                    other = dialect.joined(self.dialect)  # learned by another call in the meantime
-                if other == dialect:
-                    raise
-                dialect = other
-        if full:  # this prompt left no more room, but shorter prompts may
-            dialect = replace(dialect, most_tokens=self.dialect.most_tokens)
-        if dialect is not self.dialect and (joined := self.dialect.joined(dialect)) != self.dialect:
+    def learn(self, dialect: Dialect) -> None:
+        """Add the restrictions of a dialect in which the endpoint has given an answer."""
+        self.known = True
+        joined = self.dialect.joined(dialect)
+        if joined != self.dialect:
             self.dialect = joined
             line = "%s refuses or ignores parts of the requests; requests are now sent %s"
             log.warning(line, self.where, joined.words)
             self.keep(joined)
-        return started

@@ -23,8 +23,8 @@ from ttsgraph.base.errors import (
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.endpoint import PATH, Endpoint, names_of, probe, trouble, users
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Replicas, RetryBudget, Server
-from ttsgraph.endpoints.learning import LearnedDialect
-from ttsgraph.endpoints.refusals import OF_ONE_PROMPT
+from ttsgraph.endpoints.learning import LearnedDialect, weaker
+from ttsgraph.endpoints.refusals import OF_ONE_PROMPT, SETTLED
 from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
 from ttsgraph.models.client import (
@@ -188,57 +188,86 @@ class OpenAIClient(Client):
         replicas = self._replicas[self._endpoints[request.model].base_urls]
         used = replicas.servers[0]
         made = failed = 0
-        try:
-            while True:
-                try:
-                    used = await replicas.place()
-                    completion = await self._attempt(used, request, on_piece)
-                    break
-                except Fault as fault:
-                    made += 1
-                    # Connections that a restarting server refuses don't count as failed attempts.
-                    waits = self._policy.waits and fault.unreached
-                    failed += not waits
-                    over = used.is_gone if waits else self._retries.over(failed)
-                    if over or not fault.retry:
-                        raise
+        while True:
+            started = time.monotonic()
+            try:
+                used = await replicas.place()
+                started = time.monotonic()
+                completion = await self._attempt(used, request, on_piece)
+            except Fault as fault:
+                if fault.meaning == "more room":
+                    # Reasoning used up all tokens: treat the reply as a cut answer, so that the
+                    # request is repeated with a higher token bound.
+                    read, most = estimated_prompt(request.messages), request.sampling.max_tokens
+                    spent_s = time.monotonic() - started
+                    return Completion("", read, most, spent_s, cut=True, estimated=True)
+                made += 1
+                # Connections that a restarting server refuses don't count as failed attempts.
+                waits = self._policy.waits and fault.unreached
+                failed += not waits
+                over = used.is_gone if waits else self._retries.over(failed)
+                if fault.retry and not over:
                     await asyncio.sleep(self._retries.wait_s(made, fault))
-        except Fault as fault:
-            replicas.stop_if_given_up()
-            used.finish(fault)
-            raise self._failed(request, used.url, fault) from fault
-        used.finish(None)
-        self._answered.add(request.model)
-        return self._redacted(completion)
+                    continue
+                if fault.meaning not in OF_ONE_PROMPT:
+                    replicas.stop_if_given_up()
+                    used.finish(fault)
+                raise self._failed(request, used.url, fault) from fault
+            used.finish(None)
+            self._answered.add(request.model)
+            return self._redacted(completion)
 
     async def _ask(
         self, server: Server, request: Request, reply: ReplyReader, streamed: bool = False
     ) -> Completion:
-        """Send a request to a server, and read the reply. Raises Fault if that fails."""
+        """Send a request to a server, in weaker dialects until it accepts one, and read the reply.
+        Raises Fault if the refusal is final or nothing is left to remove.
+        """
         endpoint = self._endpoints[request.model]
         target = self._targets[server.url, request.model]
         how = self._how(request)
-        started = await how.send(
-            partial(endpoint.body, request, more=_STREAMED if streamed else None),
-            partial(self._http.ask, target, reply.add),
-            schema=request.schema is not None,
-            # The endpoint may be refusing the caller's form, so nothing else is left out on a
-            # guess.
-            guess=request.form is None,
-        )
+        dialect = how.dialect
+        full = False
+        while True:
+            body = endpoint.body(request, dialect, _STREAMED if streamed else None)
+            started = time.monotonic()
+            try:
+                await self._http.ask(target, reply.add, body)
+                break
+            except Fault as fault:
+                if fault.status not in (400, 413, 422) or fault.meaning in SETTLED:
+                    raise
+                full = full or fault.meaning == "full"
+                # A refusal may be of the caller's form, which is no reason to leave out others.
+                guess = request.form is None and not how.known
+                other = weaker(dialect, fault.refusal, body, request.schema is not None, guess)
+                if other == dialect:
+                    other = dialect.joined(how.dialect)  # learned by another call in the meantime
+                if other == dialect:
+                    raise
+                dialect = other
         completion = reply.completion(time.monotonic() - started)
-        how.known = True
+        if full:  # this prompt left no more room, but shorter prompts may
+            dialect = replace(dialect, most_tokens=how.dialect.most_tokens)
+        if dialect is not how.dialect or not how.known:
+            how.learn(dialect)
         return completion
 
     def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
         """Return the exception for a call whose attempts all failed."""
+        where = f"{request.model} at {redact(url)}: "
+        said = fault.quoted(self._secrets)
+        if fault.meaning == "filter":
+            return PromptRefused(f"{where}{REFUSED}: {fault.said(self._secrets) or fault.kind}")
+        if fault.meaning in OF_ONE_PROMPT:
+            return ContextOverflow(f"{where}the prompt does not fit the model's context{said}")
         if self._policy.ends and fault.meaning == "quota":
             found, advice = trouble(fault, self._endpoints[request.model], url)
             return RunStopped(f"{request.model}: {found}; {advice}; {GO_ON}")
         mends = fault.meaning == "key" or request.model not in self._answered
         if self._policy.ends and mends and users(fault) and fault.status != 403:
             return self._wrong(fault, request.model, url)
-        failed = f"{request.model} at {redact(url)}: {fault.kind}{fault.quoted(self._secrets)}"
+        failed = f"{where}{fault.kind}{said}"
         if fault.status in _REFUSED_FORM and request.wishes:
             return FormRefused(failed, fault.said(self._secrets))
         return CallFailed(failed)
@@ -262,29 +291,14 @@ class OpenAIClient(Client):
                 completion = await self._ask(server, request, reply, on_piece is not None)
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
-            where = f"{request.model} at {redact(server.url)}"
             if fault.meaning in OF_ONE_PROMPT:
                 server.succeeded()
+                fault.retry = False
             else:
                 server.failed(fault, started)
-            if fault.meaning in ("overflow", "full"):
-                why = fault.quoted(self._secrets)
-                raise ContextOverflow(
-                    f"{where}: the prompt does not fit the model's context{why}"
-                ) from None
-            if fault.meaning == "more room":
-                # Reasoning used up all tokens: treat the reply as a cut answer, so that the request
-                # is repeated with a higher token bound.
-                read = estimated_prompt(request.messages)
-                most = request.sampling.max_tokens
-                spent_s = time.monotonic() - started
-                return Completion("", read, most, spent_s, cut=True, estimated=True)
             if fault.status is None and not fault.unreached:  # the attempt may be billed
                 requests.lost(reply.tokens)
             fault.retry = fault.retry and not reply.shown
-            if fault.meaning == "filter":
-                message = fault.said(self._secrets) or fault.kind
-                raise PromptRefused(f"{where}: {REFUSED}: {message}") from None
             raise fault from None
         else:
             server.succeeded()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
 from ttsgraph.endpoints.refusals import SILENT, Refusal, is_filter, meaning_of
@@ -36,26 +36,17 @@ MOST_TOKENS = 10**8
 TURN_TOKENS = 4
 """Estimated number of tokens that a message or an answer takes in addition to its text."""
 
-_CUT = re.compile("length|max[a-z]*tokens|tokenlimit|errorlimit|contextwindow|truncat")
-"""Pattern that is found in the finish_reason of a cut answer, reduced to lower-case letters. The
-values come from OpenAI, TGI, Mistral and llama.cpp; Anthropic and Gemini; watsonx; and Cohere.
+_ENDINGS = {
+    "cut": re.compile("length|max[a-z]*tokens|tokenlimit|errorlimit|contextwindow|truncat"),
+    "failed": re.compile("error|abort|cancel|timeout|failed|overloaded|insufficientsystemresource"),
+    "ended": re.compile("stop|eos|endturn|complete"),
+}
+"""Meanings of a finish_reason and the patterns, the first of which is found in it, after it is
+reduced to lower-case letters: the answer is cut, the server could not finish it, or it may be
+empty. An answer with text is one with any other value.
 """
 
-_ENDED = {"stop", "eos", "eostoken", "stopsequence", "endturn", "complete", "completed"}
-"""Values of finish_reason with which an answer may be empty; an answer with text needs none."""
-
-_FAILED = {
-    *("error", "abort", "aborted", "cancelled", "canceled", "timeout", "failed"),
-    *("networkerror", "servererror", "overloaded", "insufficientsystemresource"),
-}
-"""Values of finish_reason with which a server reports that it could not finish the answer."""
-
-_FIELDS = (b"", b"event", b"id", b"retry")
-"""Field names of events other than data; a comment has the empty name."""
-
-_PROMPT = ("prompt_tokens", "input_tokens")
-_WRITTEN = ("completion_tokens", "output_tokens")
-"""Names of the token counts of prompt and completion: OpenAI's name, then Anthropic's."""
+_COUNTS = ("prompt_tokens", "completion_tokens")
 
 NOT_JSON = "expected JSON, but the reply is not JSON"
 _NO_CHOICES = "expected an answer with choices, found none"
@@ -92,13 +83,12 @@ class ValueReader:
             self._take(value)
 
     def _add_line(self, line: bytes) -> None:
-        name, _, text = line.partition(b":")
-        name = name.strip()
-        if name != b"data":
-            self._others += [] if name in _FIELDS else [line]
-            self._data = self._data if line.strip() else b""  # a blank line ends an event
+        line = line.strip()
+        if not line.startswith(b"data:"):
+            self._others += [] if line.startswith(b":") else [line]  # without comments
+            self._data = self._data if line else b""  # a blank line ends an event
             return
-        self._data += text.strip()
+        self._data += line.removeprefix(b"data:").strip()
         self.done = self.done or self._data == b"[DONE]"
         try:
             value = _parsed(self._data)
@@ -133,33 +123,33 @@ class ReplyReader:
         self._stop = () if self._form else request.sampling.stop
         self._on_piece = on_piece
         self._choices: dict[int, _Choice] = {}
-        self._usage: Mapping[str, Any] = {}
+        self._usage: dict[str, Any] = {}
         self._other: Any = None
         self._whole = False
 
     def add(self, data: Any) -> None:
         """Add a body or chunk. Raises Fault if it is an error or malformed."""
-        parts = data if isinstance(data, Mapping) else {}
+        parts = data if isinstance(data, dict) else {}
         found = parts.get("choices")
         listed = found if isinstance(found, list) else []
-        choices = [each for each in listed if isinstance(each, Mapping)]
+        choices = [each for each in listed if isinstance(each, dict)]
         if not choices:
             self._other = self._other or data
         for place in (parts, *choices):  # Moonshot puts usage into a stream's choices
             usage = place.get("usage")
-            if isinstance(usage, Mapping) and any(map(usage.get, _PROMPT + _WRITTEN)):
+            if isinstance(usage, dict) and any(map(usage.get, _COUNTS)):
                 self._usage = usage
             _check_error(place.get("error"))
         for choice in choices if self._form else choices[:1]:
             self._add_choice(choice)
 
-    def _add_choice(self, choice: Mapping[str, Any]) -> None:
+    def _add_choice(self, choice: dict[str, Any]) -> None:
         self._whole = self._whole or "message" in choice
         delta = choice.get("message") or choice.get("delta")
         if delta is None and "text" in choice:  # the format of /v1/completions
             delta = {"content": choice["text"]}
         index = (choice.get("index") or 0) if self._form else 0
-        if not isinstance(delta, Mapping | None) or not isinstance(index, int):
+        if not isinstance(delta, dict | None) or not isinstance(index, int):
             raise Fault(_NO_CHOICES)
         more = {} if index in self._choices else {"role": "assistant"}
         growing = self._choices.setdefault(index, _Choice())
@@ -222,9 +212,9 @@ class ReplyReader:
             written = self._request.sampling.max_tokens if cut else written
         else:
             prompt, written = counts
-            known = _count(usage.get("prompt_tokens_details"), "cached_tokens") or 0
-            known = known or _count(usage, "prompt_cache_hit_tokens") or 0
-            thought = _count(usage.get("completion_tokens_details"), "reasoning_tokens") or 0
+            known = _count(usage, "prompt_tokens_details", "cached_tokens") or 0
+            known = known or _count(usage, "prompt_cache_hit_tokens") or 0  # DeepSeek's name
+            thought = _count(usage, "completion_tokens_details", "reasoning_tokens") or 0
             # xAI and Gemini count reasoning separately, Gemini in the total only.
             beyond = max(0, (_count(usage, "total_tokens") or 0) - prompt - written)
             thought, written = max(thought, beyond), written + beyond
@@ -265,7 +255,7 @@ class _Choice:
     _held: str = ""
     _begun: bool = False
 
-    def add(self, delta: Mapping[str, Any] | None, choice: Mapping[str, Any]) -> dict[str, Any]:
+    def add(self, delta: dict[str, Any] | None, choice: dict[str, Any]) -> dict[str, Any]:
         """Add a delta, and return its parts other than text, for display."""
         self.odd = self.odd or delta is None
         delta = delta or {}
@@ -283,7 +273,7 @@ class _Choice:
             piece["refusal"] = refusal
         if calls := self._add_calls(delta.get(CALLS)):
             piece[CALLS] = calls
-        if isinstance(logprobs := choice.get("logprobs"), Mapping):
+        if isinstance(logprobs := choice.get("logprobs"), dict):
             for name, found in logprobs.items():
                 self.logprobs.setdefault(name, []).extend(found if isinstance(found, list) else ())
         return piece
@@ -292,8 +282,8 @@ class _Choice:
         """Add parts of tool calls, and return them in normal form; skip malformed ones."""
         pieces = []
         for place, call in enumerate(calls if isinstance(calls, list) else ()):
-            function = call.get("function") if isinstance(call, Mapping) else None
-            if not isinstance(function, Mapping):
+            function = call.get("function") if isinstance(call, dict) else None
+            if not isinstance(function, dict):
                 continue
             index = call["index"] if isinstance(call.get("index"), int) else place
             at = self._at.get(index)
@@ -370,14 +360,12 @@ class _Choice:
 
 
 @lru_cache(maxsize=64)
-def _ending(reason: str) -> Literal["filter", "cut", "ended", "failed", ""]:
-    """Return the meaning of a finish_reason, or "" if it has no special one."""
+def _ending(reason: str) -> str:
+    """Return the meaning of a finish_reason: "filter", one in _ENDINGS, or "" if it has none."""
     if is_filter(reason):
         return "filter"
     name = re.sub(r"[^a-z]", "", reason.lower())
-    if _CUT.search(name):
-        return "cut"
-    return "ended" if name in _ENDED else "failed" if name in _FAILED else ""
+    return next((meaning for meaning, words in _ENDINGS.items() if words.search(name)), "")
 
 
 @lru_cache(maxsize=64)
@@ -399,9 +387,9 @@ def _check_error(error: Any) -> None:
     """Raise Fault if a reply contains an error instead of an answer. If the error names a status,
     that status classifies the fault.
     """
-    if not (any(error.values()) if isinstance(error, Mapping) else error):
+    if not (any(error.values()) if isinstance(error, dict) else error):
         return
-    code = str(error.get("code")) if isinstance(error, Mapping) else ""
+    code = str(error.get("code")) if isinstance(error, dict) else ""
     status = int(code) if re.fullmatch("[45][0-9]{2}", code) else None
     kind = "an error inside HTTP 200" + (f" (code {status})" if status else "")
     refusal = meaning_of({"error": error}, status)
@@ -409,18 +397,19 @@ def _check_error(error: Any) -> None:
     raise Fault(kind, refusal=refusal) if status is None else fault_of_status(status, kind, refusal)
 
 
-def _counts(usage: Mapping[str, Any]) -> tuple[int, int] | None:
+def _counts(usage: dict[str, Any]) -> tuple[int, int] | None:
     """Return the token counts of prompt and completion, or None if they aren't reported. Raises
     Fault if they are invalid.
     """
-    prompt, written = _count(usage, *_PROMPT), _count(usage, *_WRITTEN)
+    prompt, written = (_count(usage, name) for name in _COUNTS)
     return (prompt, written) if prompt and written is not None else None
 
 
-def _count(counts: Any, *names: str) -> int | None:
-    """Return the first of these counts that is reported, or None. Raises Fault if it is invalid."""
-    given = counts if isinstance(counts, Mapping) else {}
-    value = next((given[name] for name in names if given.get(name) is not None), None)
+def _count(usage: dict[str, Any], *path: str) -> int | None:
+    """Return a count in the usage, or None if it isn't reported. Raises Fault if it is invalid."""
+    value: Any = usage
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
     if value is None:
         return None
     with suppress(TypeError, ValueError, OverflowError):
