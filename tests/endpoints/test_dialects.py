@@ -62,11 +62,9 @@ def test_servers_say_in_many_ways_what_they_refuse(entry, tmp_path):
         assert habits.get(f"{url} served") == expected
 
 
-@pytest.mark.parametrize(
-    "said", ["<html><h1>400 Bad Request</h1></html>", '{"error": "Bad request"}']
-)
-@pytest.mark.parametrize("refused", ["temperature", "top_p", "max_tokens"])
-def test_what_is_refused_without_a_word_is_found_by_asking_with_less(refused, said):
+@pytest.mark.parametrize("refused", ["temperature", "max_tokens"])
+def test_what_is_refused_without_a_word_is_found_by_asking_with_less(refused):
+    said = "<html><h1>400 Bad Request</h1></html>"
     stub = StubServer(NAMES, skill=1.0)
     stub.misbehave = lambda count, body: (400, {}, said) if refused in body else None
     with serve(stub) as url:
@@ -107,7 +105,6 @@ def test_a_profile_says_how_a_model_wants_to_be_asked():
     ("said", "room", "sent", "kept"),
     [
         ("max_tokens is too large: 8192. It supports at most {cap} completion tokens", 0, 5000, 5000),
-        ("max_tokens must be at most 1000", 0, 1024, 1024),
         ("maximum context length is {cap}, you requested {asked} + 9", 9, 4050, None),
         ("maximum context length is {cap}, you requested {asked} + 7000", 7000, 875, None),
     ],
