@@ -21,10 +21,10 @@ from ttsgraph.base.errors import (
     RunStopped,
 )
 from ttsgraph.base.secrets import environment_secrets, redact
-from ttsgraph.endpoints.endpoint import PATH, Endpoint, names_of, probe, trouble, users
+from ttsgraph.endpoints.endpoint import Endpoint, probe, trouble, users
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Replicas, RetryBudget, Server
 from ttsgraph.endpoints.learning import LearnedDialect, weaker
-from ttsgraph.endpoints.refusals import OF_ONE_PROMPT, SETTLED
+from ttsgraph.endpoints.refusals import OF_ONE_PROMPT, SETTLED, Refusal
 from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
 from ttsgraph.models.client import (
@@ -102,15 +102,14 @@ class OpenAIClient(Client):
         self._http = Http(retries.timeout_s)
         self._servers: dict[str, Server] = {}
         self._targets: dict[tuple[str, str], Target] = {}
-        self._replicas: dict[tuple[str, ...], Replicas] = {}
+        self._replicas: dict[str, Replicas] = {}
         self._answered: set[str] = set()
         changed = asyncio.Event()
         for name, endpoint in endpoints.items():
             for url in endpoint.base_urls:
                 self._servers.setdefault(url, Server(url, policy, changed))
                 self._targets[url, name] = endpoint.target(url)
-            servers = tuple(self._servers[url] for url in endpoint.base_urls)
-            self._replicas.setdefault(endpoint.base_urls, Replicas(servers))
+            self._replicas[name] = Replicas([self._servers[url] for url in endpoint.base_urls])
 
     async def check(self) -> None:
         """Check that each endpoint serves its model: query its model list, or request an answer if
@@ -130,10 +129,8 @@ class OpenAIClient(Client):
                 if (served := lists[at]) is None:
                     await self._require(name, url)
                 elif not endpoint.serves(served):
-                    raise EndpointError(
-                        f"{redact(url)}: expected model {endpoint.served_as!r} (pool name"
-                        f" {name!r}), but the server has {names_of(served)}"
-                    )
+                    unlisted = Fault("not in its list", refusal=Refusal("model"))
+                    raise self._wrong(unlisted, name, url, listed=served)
 
     async def _require(self, name: str, url: str) -> None:
         """Send a short test request. Raises EndpointError if the server can't or won't serve the
@@ -146,8 +143,8 @@ class OpenAIClient(Client):
             if not fault.retry and fault.meaning not in OF_ONE_PROMPT:
                 raise self._wrong(fault, name, url) from None
 
-    def _wrong(self, error: Exception, name: str, url: str, path: str = PATH) -> Exception:
-        found, advice = trouble(error, self._endpoints[name], url, path=path)
+    def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> Exception:
+        found, advice = trouble(error, self._endpoints[name], url, **facts)
         return EndpointError(f"model {name!r}: {found}; {advice}")
 
     async def listed(self, url: str, model: str) -> set[str] | None:
@@ -162,7 +159,7 @@ class OpenAIClient(Client):
             fault = fault_of(error)
             if fault.status in UNLISTED or (fault.status and not endpoint.lists_models):
                 return None
-            raise self._wrong(fault, model, url, "/models") from fault
+            raise self._wrong(fault, model, url, path="/models") from fault
 
     async def once(self, url: str, request: Request) -> Completion:
         """Make one attempt at a request at one base URL. Raises Fault if the attempt fails."""
@@ -185,7 +182,7 @@ class OpenAIClient(Client):
         """Answer one request like `complete`, and pass the answer's pieces to `on_piece`. The
         call is not retried once a piece has been delivered.
         """
-        replicas = self._replicas[self._endpoints[request.model].base_urls]
+        replicas = self._replicas[request.model]
         used = replicas.servers[0]
         made = failed = 0
         while True:

@@ -102,10 +102,7 @@ class ValueReader:
 
 def _parsed(data: bytes) -> Any:
     """Parse JSON, with U+FFFD in place of bytes that aren't UTF-8."""
-    try:
-        return json.loads(data)
-    except UnicodeDecodeError:
-        return json.loads(data.decode(errors="replace"))
+    return json.loads(data.decode("utf-8-sig", "replace"))
 
 
 class ReplyReader:
@@ -156,8 +153,7 @@ class ReplyReader:
         more |= growing.add(delta, choice)
         most = self._request.sampling.max_tokens
         if len(growing.raw) > 1000 + LONGEST_TOKEN * most:
-            found = f"{len(growing.raw)} characters"
-            raise Fault(f"expected an answer of at most {most} tokens, found {found}")
+            raise Fault(f"expected an answer of at most {most} tokens, found a longer one")
         if self._on_piece is not None:
             self._show(index, growing.next_text(self._stop), more, choice.get("logprobs"))
 
