@@ -61,17 +61,15 @@ def test_a_stream_lives_before_there_is_any_text_and_ends_as_ever(pool, monkeypa
     monkeypatch.setattr(answering, "ALIVE_S", 0.02)
     items = {"model": NAME, "input": "3 + 4", "stream": True}
     for path, body in (("chat/completions", chat(stream=True)), ("responses", items)):
-        with (
-            deployed(pool) as url,
-            httpx.stream("POST", f"{url}/v1/{path}", json=body, timeout=60) as stream,
-        ):
+        with deployed(pool) as url:
             pool.holds = lambda body: True
-            lines = stream.iter_lines()
-            comments = 0
-            while comments < 3:
-                comments += next(lines).startswith(":")
-            pool.release()
-            said = [text.removeprefix("data: ") for text in lines if text.startswith("data: ")]
+            with httpx.stream("POST", f"{url}/v1/{path}", json=body, timeout=60) as stream:
+                lines = stream.iter_lines()
+                comments = 0
+                while comments < 3:
+                    comments += next(lines).startswith(":")
+                pool.release()
+                said = [text.removeprefix("data: ") for text in lines if text.startswith("data: ")]
             events = [json.loads(text) for text in said if text != "[DONE]"]
             assert "7" in str(events)
 

@@ -98,8 +98,8 @@ def test_the_callers_trace_goes_on_to_the_models(pool):
 
 
 def test_a_vote_names_who_failed_and_who_was_not_waited_for_and_a_failed_request_is_one(pool):
-    graph = graph_of("voter", *["small"] * 4, "large")
-    replies = iter([JSONResponse({}, 500), "7", "7", "7"])
+    graph = graph_of("voter", *["small"] * 3, "large")
+    replies = iter([JSONResponse({}, 500), "7", "7"])
     with traced(pool, graph) as (client, collector):
         pool.holds = lambda body: body["model"] == "large"
         pool.reply = lambda body: next(replies)
@@ -108,20 +108,20 @@ def test_a_vote_names_who_failed_and_who_was_not_waited_for_and_a_failed_request
         pool.reply = lambda body: JSONResponse({}, 500)
         with pytest.raises(openai.InternalServerError):
             ask(client)
-    assert answer.model_extra["ttsgraph"]["cancelled"] == [4]
+    assert answer.model_extra["ttsgraph"]["cancelled"] == [3]
     spans, of_failed = collector.spans.values()
     (request,) = [span for span in of_failed if not span.parent_span_id]
     assert (request.status.code, attributes_of(request)["http.response.status_code"]) == (2, 502)
     tree(spans)
-    nodes = [of_node(spans, i) for i in range(6)]
+    nodes = [of_node(spans, i) for i in range(5)]
     (failed,) = [node for node in nodes if node["ttsgraph.outcome"] == "failed"]
     assert "HTTP 500" in failed["ttsgraph.why"]
     (of_it,) = [span for span in spans if span.status.code == 2]
     assert attributes_of(of_it) == failed
-    assert nodes[4]["ttsgraph.outcome"] == "cancelled"
-    assert nodes[4]["ttsgraph.why"] == "the vote was decided without it"
-    assert (nodes[5]["ttsgraph.stopped_early"], nodes[5]["ttsgraph.votes"]) == (True, 3)
-    assert nodes[5]["ttsgraph.voters"] == 5
+    assert nodes[3]["ttsgraph.outcome"] == "cancelled"
+    assert nodes[3]["ttsgraph.why"] == "the vote was decided without it"
+    assert (nodes[4]["ttsgraph.stopped_early"], nodes[4]["ttsgraph.votes"]) == (True, 2)
+    assert nodes[4]["ttsgraph.voters"] == 4
 
 
 def test_texts_are_shown_only_where_asked_for_and_without_what_is_to_be_hidden(pool, monkeypatch):

@@ -271,7 +271,8 @@ class _Choice:
             piece[CALLS] = calls
         if isinstance(logprobs := choice.get("logprobs"), dict):
             for name, found in logprobs.items():
-                self.logprobs.setdefault(name, []).extend(found if isinstance(found, list) else ())
+                if isinstance(found, list):
+                    self.logprobs.setdefault(name, []).extend(found)
         return piece
 
     def _add_calls(self, calls: Any) -> list[dict[str, Any]]:
