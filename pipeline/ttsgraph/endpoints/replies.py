@@ -39,7 +39,7 @@ TURN_TOKENS = 4
 _ENDINGS = {
     "cut": re.compile("length|max[a-z]*tokens|tokenlimit|errorlimit|contextwindow|truncat"),
     "failed": re.compile("error|abort|cancel|timeout|failed|overloaded|insufficientsystemresource"),
-    "ended": re.compile("stop|eos|endturn|complete"),
+    "ended": re.compile("^(stop|eos|endturn|complete)"),
 }
 """Meanings of a finish_reason and the patterns, the first of which is found in it, after it is
 reduced to lower-case letters: the answer is cut, the server could not finish it, or it may be
@@ -63,18 +63,22 @@ class ValueReader:
         self.done = False
         self._take = take
         self._found = False
-        self._rest = self._data = b""
+        self._rest: list[bytes] = []
+        self._data = b""
         self._others: list[bytes] = []
 
     def add(self, piece: bytes) -> None:
         """Add the next piece of the body."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        for line in lines:
-            self._add_line(line)
+        self._rest.append(piece)
+        if b"\n" in piece:  # joining a long line again at each piece would take quadratic time
+            *lines, rest = b"".join(self._rest).split(b"\n")
+            self._rest = [rest]
+            for line in lines:
+                self._add_line(line)
 
     def end(self) -> None:
         """Read the rest of the body. Raises Fault if the body contains no value at all."""
-        self._add_line(self._rest)
+        self._add_line(b"".join(self._rest))
         if not self._found:
             try:
                 value = _parsed(b"\n".join(self._others))
