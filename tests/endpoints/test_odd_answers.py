@@ -110,9 +110,16 @@ def near_answers(draw):
     return json.dumps(data).encode()
 
 
+def events(*chunks: bytes) -> bytes:
+    return b"".join(b"data: " + chunk + b"\n\n" for chunk in chunks)
+
+
 @settings(max_examples=300, deadline=None)
 @given(
-    near_answers() | st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode())
+    near_answers()
+    | st.binary(max_size=200)
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.lists(near_answers(), max_size=3).map(lambda chunks: events(*chunks))
 )
 def test_any_body_is_an_answer_or_a_named_fault(raw):
     try:
