@@ -44,17 +44,13 @@ def test_a_fault_that_passes_is_waited_out(kind):
     assert len(stub.requests) == 3
 
 
-@pytest.mark.parametrize(
-    ("kind", "named", "timeout_s"),
-    [("timeout", "timed out", 0.3), ("reset", "connection refused or broken", 30)],
-)
-def test_an_endpoint_that_never_answers_stops_the_run_and_is_named(kind, named, timeout_s):
+def test_an_endpoint_that_never_answers_stops_the_run_and_is_named():
     stub = StubServer(("m",))
-    stub.misbehave = lambda count, body: FAULTS[kind]()
+    stub.misbehave = lambda count, body: FAULTS["reset"]()
     with serve(stub) as url:
-        outcomes = ask(url, requests(OPENS_AFTER + 2), Retries(8, 0.01, timeout_s), down_s=0.1)
+        outcomes = ask(url, requests(OPENS_AFTER + 2), Retries(8, 0.01, 30), down_s=0.1)
     stopped = next(str(outcome) for outcome in outcomes if isinstance(outcome, RunStopped))
-    for part in (url, named, "run again to continue"):
+    for part in (url, "connection refused or broken", "run again to continue"):
         assert part in stopped
 
 
@@ -161,8 +157,6 @@ def test_a_node_whose_prompt_does_not_fit_has_no_answer_and_is_graded_so():
     ("said", "works"),
     [
         (LONG, True),
-        ("Your input was flagged for violence.", True),
-        ("Could not finish the message because of a limit; try with higher max_tokens.", True),
         ("Not here.", False),
     ],
 )

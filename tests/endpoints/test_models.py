@@ -23,8 +23,7 @@ def test_requests_under_way_stay_below_the_limit_and_replicas_share_them():
         asked = [request(replica=k, temperature=0.3, stop=("\n",)) for k in range(25)]
         found = ask(urls, *asked, policy=FailurePolicy(concurrency=8))
     assert {(each.text, each.completion_tokens) for each in found} == {("2", 2)}
-    # The first call finds out what is taken, before the others.
-    assert [len(stub.requests) for stub in stubs] == [9, 8, 8]
+    assert sorted(len(stub.requests) for stub in stubs) == [8, 8, 9]
     assert max(stub.most_at_once for stub in stubs) <= 8
     sent = {"model": "served", "temperature": 0.3, "stop": ["\n"]}
     assert sent.items() <= stubs[0].requests[0].items()
@@ -53,8 +52,8 @@ BODY = {"model": "m", "messages": [{"role": "user", "content": "é ☃ 1 + 1"}],
 
 async def posted(url, **more):
     to = Endpoint((url,), "m", **more).target(url)
-    async with aclosing(Http(5)) as http, http.ask(to, BODY) as values:
-        return [value async for value in values]
+    async with aclosing(Http(5)) as http:
+        await http.ask(to, [].append, BODY)
 
 
 def test_a_request_has_the_key_the_query_and_nothing_of_this_machine(monkeypatch):

@@ -15,12 +15,12 @@ from tests.support.answers import PROVIDERS, SAMPLING, USAGE, answer_of, read_re
 from tests.support.asking import ask
 from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.base.errors import CallFailed, EndpointError, NoAnswer, RunStopped
+from ttsgraph.base.errors import CallFailed, EndpointError
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.replies import MOST_TOKENS
 from ttsgraph.endpoints.transport import MAX_BODY_BYTES, ask_once, listed_by, retry_after
-from ttsgraph.models.client import Completion, Message, Request, whole_text
+from ttsgraph.models.client import Completion, Message, Request
 from ttsgraph.scaffold.providers import models_at
 
 REQUEST = Request("small", "r1", (Message("user", "Q: 1 + 1"),), SAMPLING)
@@ -30,14 +30,13 @@ def body(content="2", finish="stop", usage=USAGE) -> bytes:
     return answer_of({"content": content}, finish, usage)[2].encode()
 
 
-def outcomes(url, *requests, most=0, timeout_s=10.0, stream=False):
-    pieces = [] if stream else None
-    return ask(url, *requests, retries=Retries(most, 0.001, timeout_s), pieces=pieces)
+def outcomes(url, *requests, most=0, timeout_s=10.0):
+    return ask(url, *requests, retries=Retries(most, 0.001, timeout_s))
 
 
-def failure_of(raw: bytes, **options) -> str:
+def failure_of(raw: bytes) -> str:
     with raw_server(lambda count: raw) as url:
-        (found,) = outcomes(url, REQUEST, **options)
+        (found,) = outcomes(url, REQUEST)
     assert isinstance(found, CallFailed), found
     return str(found).removeprefix(f"small at {url}: ")
 
@@ -46,14 +45,9 @@ BROKEN_HTTP = {
     "garbage status line": b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
     "nothing": b"",
     "content length too long": b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + body(),
-    "content length too short": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n" + body(),
-    "two content lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nContent-Length: 10\r\n\r\n" + body(),
     "header of 100 KiB": http(body(), "X-Long: " + "x" * 100_000),
-    "header without colon": http(body(), "what is this"),
     "bad chunk size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
     "chunks without end": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n",
-    "unknown transfer encoding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: rot13\r\n\r\n{}",
-    "switching protocols": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: tea\r\nConnection: Upgrade\r\n\r\n",
     "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
     "charset that is no charset": http(b"{", "Content-Type: application/json; charset=base64", status="500 Oh"),
 }  # fmt: skip
@@ -116,9 +110,16 @@ def near_answers(draw):
     return json.dumps(data).encode()
 
 
-@settings(max_examples=500, deadline=None)
+def events(*chunks: bytes) -> bytes:
+    return b"".join(b"data: " + chunk + b"\n\n" for chunk in chunks)
+
+
+@settings(max_examples=300, deadline=None)
 @given(
-    near_answers() | st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode())
+    near_answers()
+    | st.binary(max_size=200)
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.lists(near_answers(), max_size=3).map(lambda chunks: events(*chunks))
 )
 def test_any_body_is_an_answer_or_a_named_fault(raw):
     try:
@@ -131,73 +132,13 @@ def test_any_body_is_an_answer_or_a_named_fault(raw):
         assert 0 <= found.completion_tokens <= MOST_TOKENS
 
 
-@st.composite
-def near_responses(draw):
-    """A good response, or one of those above, of which a few bytes are something else."""
-    good = [
-        http(body()),
-        http(gzip.compress(body()), "Content-Encoding: gzip"),
-        events(body()),
-        *BROKEN_HTTP.values(),
-    ]
-    raw = bytearray(draw(st.sampled_from([response[:3000] for response in good])))
-    for _ in range(draw(st.integers(0, 4))):
-        at = draw(st.integers(0, len(raw)))
-        raw[at : at + draw(st.integers(0, 3))] = draw(
-            st.binary(max_size=3) | st.sampled_from([b"\r\n", b":", b"0", b"-", b"\0"])
-        )
-    return bytes(raw)
-
-
-def events(*chunks: bytes) -> bytes:
-    data = b"".join(b"data: " + chunk + b"\n\n" for chunk in chunks)
-    return b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n" + data
-
-
-BYTES = st.binary(max_size=200)
-PLAIN = JSON.map(lambda value: json.dumps(value).encode())
-RESPONSES = st.one_of(
-    near_responses(),
-    BYTES,
-    BYTES.map(http),
-    st.builds(
-        lambda body, status: http(body, "Retry-After: 0", status=f"{status} Oh"),
-        BYTES | JSON.map(lambda value: json.dumps({"error": value}).encode()),
-        st.integers(300, 599),
-    ),
-    st.lists(BYTES | PLAIN | near_answers(), max_size=4).map(
-        lambda parts: events(*parts, b"[DONE]")
-    ),
-)
-
-
-@settings(max_examples=120, deadline=None)
-@given(RESPONSES, st.booleans())
-def test_any_response_is_an_answer_or_a_named_fault(raw, stream):
-    with raw_server(lambda count: raw) as url:
-        (found,) = outcomes(url, REQUEST, timeout_s=5, stream=stream)
-    # An account that is empty (402) stops a run.
-    assert isinstance(found, Completion | CallFailed | NoAnswer | EndpointError | RunStopped), found
-
-
-class TestSurrogates:
-    @settings(deadline=None)
-    @given(st.text(st.characters(exclude_categories=()), max_size=20))
-    def test_any_text_becomes_valid_and_a_valid_one_stays(self, text):
-        assert read_reply(body(text)).text.encode() is not None
-        whole = whole_text(text)
-        whole.encode()
-        assert whole_text(whole) == whole
-        assert len(whole) <= len(text)
-
-    def test_a_question_with_a_lone_surrogate_is_sent(self):
-        stub = StubServer(("m",))
-        with serve(stub) as url:
-            (found,) = outcomes(
-                url, Request("small", "r1", (Message("user", "Q: 1 + \ud8001"),), SAMPLING)
-            )
-        assert isinstance(found, Completion)
-        assert stub.requests[0]["messages"][0]["content"] == "Q: 1 + \ufffd1"
+def test_a_question_with_a_lone_surrogate_is_sent():
+    stub = StubServer(("m",))
+    with serve(stub) as url:
+        asked = Request("small", "r1", (Message("user", "Q: 1 + \ud8001"),), SAMPLING)
+        (found,) = outcomes(url, asked)
+    assert isinstance(found, Completion)
+    assert stub.requests[0]["messages"][0]["content"] == "Q: 1 + \ufffd1"
 
 
 BOMB = gzip.compress(b" " * 2**26 + body(), 9)
@@ -242,19 +183,11 @@ class TestBounds:
             ("-7", 0.0),
             ("1e9", 600.0),
             ("inf", None),
-            ("Thu, 01 Jan 1970 00:00:30 GMT", 20.0),
-            ("Fri, 31 Dec 9999 23:59:59 GMT", 600.0),
-            ("Fri, 31 Feb 2026 23:59:59 GMT", None),
+            ("Thu, 01 Jan 1970 00:00:30 GMT", None),
         ],
     )
-    def test_how_long_to_wait_is_a_number_or_a_date(self, said, seconds):
-        assert retry_after({"retry-after": said}, now=10.0) == seconds
-
-    @settings(deadline=None)
-    @given(st.text())
-    def test_any_other_wish_is_ignored(self, said):
-        found = retry_after({"retry-after": said}, now=10.0)
-        assert found is None or 0 <= found <= 600
+    def test_how_long_to_wait_is_a_number(self, said, seconds):
+        assert retry_after({"retry-after": said}) == seconds
 
 
 NO_LISTS = [
@@ -284,25 +217,22 @@ def test_a_list_of_models_that_is_none_or_too_long_is_named(raw):
             models_at(Endpoint((url,), "m"))
 
 
-@pytest.mark.parametrize(
-    "head", [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Long: "]
-)
-def test_a_list_that_never_ends_has_a_limit(head):
+def test_a_list_that_never_ends_has_a_limit():
     def listed(url):
         target = Endpoint((url,), "m").target(url, "/models")
         with pytest.raises(Fault, match="timed out"):
             ask_once(0.3, partial(listed_by, to=target))
 
-    async def run():
-        async def drip(reader, writer):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(head)
-            while not writer.is_closing():
-                writer.write(b" ")
-                await asyncio.sleep(0.02)
+    async def drip(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b" ")
+            await asyncio.sleep(0.02)
 
+    async def run():
         async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             await asyncio.to_thread(listed, f"http://127.0.0.1:{port}/v1")
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    asyncio.run(run())

@@ -115,4 +115,4 @@ def test_an_endpoint_that_refuses_or_lacks_the_model_is_named(project, fails):
     refused = ("127.0.0.1:9", "no server at", "start the server, or correct base_url")
     fails((*asked, *use_stub(project, "http://127.0.0.1:9/v1")), *refused)
     with serve(StubServer(("other",))) as url:
-        fails((*asked, *use_stub(project, url)), "expected model 'stub'", "has other")
+        fails((*asked, *use_stub(project, url)), "has no model 'stub'", "has other")

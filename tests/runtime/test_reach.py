@@ -56,7 +56,7 @@ WRONG = {
         error(401, "Incorrect API key provided: sesame-sesame-sesame.", code="invalid_api_key"),
         "provided: [key].", "REACH_KEY",
     ),
-    "page": ((200, {"Content-Type": "text/html"}, "<html>Hi</html>"), "not as an OpenAI", "base_url"),
+    "page": ((200, {"Content-Type": "text/html"}, "<html>Hi</html>"), "no OpenAI-compatible server", "base_url"),
     "account": (error(402, "Insufficient credits"), "Insufficient credits", "account"),
     "request": (vllm_refusal("temperature must be in [0, 2]"), "in [0, 2]", "left_out"),
     "load": (error(503, "loading"), "HTTP 503 (loading)", "later"),

@@ -1,15 +1,14 @@
 """Answers of providers by the tables of providers.yaml."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.support.stub_server import Answer
-from ttsgraph.endpoints.replies import ReplyReader, values_in
+from ttsgraph.endpoints.replies import ReplyReader, ValueReader
 from ttsgraph.models.client import Completion, Request, Sampling
 
 PROVIDERS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("providers.yaml").read_text())
@@ -60,15 +59,14 @@ def table(name: str) -> dict[str, Answer]:
 
 def values_of(*pieces: bytes) -> list[Any]:
     """The values of a response body that arrives in these pieces."""
-
-    async def arriving() -> AsyncIterator[bytes]:
-        for piece in (*filter(None, pieces), b""):
-            yield piece
-
-    async def read() -> list[Any]:
-        return [value async for value in values_in(arriving())]
-
-    return asyncio.run(read())
+    found: list[Any] = []
+    reader = ValueReader(found.append)
+    for piece in pieces:
+        reader.add(piece)
+        if reader.done:
+            break
+    reader.end()
+    return found
 
 
 def read_reply(body: bytes, sampling: Sampling = SAMPLING, form: str | None = None) -> Completion:

@@ -18,8 +18,10 @@ from ttsgraph.endpoints.transport import (
     HEADERS,
     NO_CERTIFICATE,
     NO_CONNECTION,
+    NO_HTTP,
     NO_PROXY,
     NO_TLS,
+    TIMED_OUT,
     Target,
     fault_of,
     proxy_of,
@@ -137,13 +139,50 @@ def names_of(listed: Iterable[str]) -> str:
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def users(error: Fault) -> bool:
+_TROUBLES = {
+    "key": ("{where} refuses {key}{status}", "correct {variable}"),
+    "quota": ("{where} requires payment{status}", "check the key's account"),
+    "model": ("{where} has no model {model!r}{status}", "correct served_as{listed}"),
+    "path": ("nothing at {where}{path}{status}", "{path_advice}"),
+    "https": ("{where} expects https{status}", "write https:// in base_url"),
+    "busy": ("{where} can't answer now{status}", "try again later"),
+    "request": ("{where} refuses the request{status}", "see left_out in docs/own-models.md"),
+    "other API": ("{where} is no OpenAI-compatible server: {kind}{status}", "{path_advice}"),
+    TIMED_OUT: ("{where} does not answer in time", "check its server"),
+    NO_HTTP: ("{where} is no http URL", "write http:// or https:// in base_url"),
+    NO_TLS: ("no https at {where}: it answers without TLS", "write http:// in base_url"),
+    NO_CERTIFICATE: ("{where} has {kind}", "correct base_url, or set SSL_CERT_FILE"),
+    NO_PROXY: ("no connection to {proxy}{status}", "correct that variable, or set NO_PROXY"),
+    NO_CONNECTION: (
+        "no server at {where}: the connection is refused or broken",
+        "start the server, or correct base_url (its scheme, host and port)",
+    ),
+}
+"""Diagnosis and remedy by the cause of a failed attempt."""
+
+_OF_USER = ("key", "quota", "model", "path", "https", NO_HTTP, NO_TLS, NO_CERTIFICATE)
+
+
+def _cause(fault: Fault) -> str:
+    """Return the cause of a failed attempt, one of the keys of _TROUBLES."""
+    status = fault.status
+    if "HTTP request" in fault.refusal.words and "HTTPS" in fault.refusal.words:
+        return "https"  # wording of nginx and Go
+    if fault.meaning in _TROUBLES:
+        return fault.meaning
+    if status is None:
+        return fault.kind if fault.kind in _TROUBLES else "other API"
+    if status in (404, 405) or 300 <= status < 400:
+        return "path"
+    named = {403: "key", 407: NO_PROXY}
+    return named.get(status, "busy" if fault.retry else "request")
+
+
+def users(fault: Fault) -> bool:
     """Return True if only the user can fix the failure: a refused key, an empty account, a wrong
     model name or URL.
     """
-    moved = error.status is not None and (300 <= error.status < 400 or error.status in (404, 405))
-    mends = error.meaning in ("key", "quota", "model") or error.kind in (NO_TLS, NO_CERTIFICATE)
-    return mends or (moved and not error.retry) or error.status in (403, 407)
+    return _cause(fault) in _OF_USER or fault.status == 407
 
 
 def trouble(
@@ -153,76 +192,23 @@ def trouble(
     quotes the server's message.
     """
     fault = fault_of(error)
-    where = redact(url)
-    message, words = fault.said(), fault.quoted()
-    code = fault.status or 200
-    if fault.status is None and fault.meaning not in ("quota", "model", "key"):
-        return _no_answer(fault, url, words)
-    status = f": {f'HTTP {fault.status}' if fault.status else fault.kind}{words}"
+    found, advice = _TROUBLES[_cause(fault)]
     key = endpoint.api_key_env
-    if "HTTP request" in message and "HTTPS" in message:  # wording of nginx and Go
-        return f"{where} expects https{status}", "write https:// in base_url"
-    if fault.status == 407:
-        return f"{_proxy(url)} requires a password{status}", "add it to that variable"
-    if fault.meaning == "quota":
-        return f"{where} requires payment{status}", "check the key's account"
-    if fault.meaning == "model":
-        found = f"{where} has no model {endpoint.served_as!r}{status}"
-        names = f"; the server has {names_of(listed)}" if listed else ""
-        return found, f"correct served_as{names}"
-    if fault.meaning == "key" or fault.status == 403:
-        named = f"the key in {key}" if key else "a request without a key"
-        advice = (
-            f"correct {key}" if key else "name the key's variable with --key-env or api_key_env"
-        )
-        return f"{where} refuses {named}{status}", advice
-    if code in (404, 405) or 300 <= code < 400:
-        return f"nothing at {where}{path}{status}", path_advice(url)
-    if fault.retry:
-        return f"{where} can't answer now{status}", "try again later"
-    advice = "see left_out, tokens_key and extra_body in docs/own-models.md"
-    return f"{where} refuses the request{status}", advice
-
-
-_UNANSWERED = {
-    NO_PROXY: (
-        "no connection to {proxy}",
-        "correct that variable, or add the host to NO_PROXY",
-    ),
-    NO_TLS: ("no https at {where}: it answers without TLS", "write http:// in base_url"),
-    NO_CERTIFICATE: (
-        "{where} has {kind}",
-        "correct base_url, or set SSL_CERT_FILE to its authority's certificates",
-    ),
-    "timed out": ("{where} does not answer in time", "check its server"),
-}
-"""Diagnosis and remedy for a fault without an HTTP status, by the fault's kind."""
-
-
-def _no_answer(fault: Fault, url: str, words: str) -> tuple[str, str]:
-    where = redact(url)
-    if fault.kind in _UNANSWERED:
-        found, advice = _UNANSWERED[fault.kind]
-        return found.format(where=where, kind=fault.kind, proxy=_proxy(url)), advice
-    if urlsplit(url).scheme not in ("http", "https"):
-        return (
-            f"{where} is neither an http nor an https URL",
-            "write http:// or https:// in base_url",
-        )
-    found = f"no server at {where}: the connection is refused or broken"
-    if fault.unreached:
-        return found, "start the server, or correct base_url"
-    if fault.kind == NO_CONNECTION:
-        other = ", or write https:// in base_url" if urlsplit(url).scheme == "http" else ""
-        return found, f"check its server{other}"
-    found = f"{where} answers, but not as an OpenAI-compatible server: {fault.kind}{words}"
-    return found, path_advice(url)
-
-
-def _proxy(url: str) -> str:
-    return (
-        f"the proxy {redact(proxy_of(url) or '')} that {urlsplit(url).scheme.upper()}_PROXY names"
-    )
+    scheme = urlsplit(url).scheme.upper()
+    status = "" if fault.status is None else f": HTTP {fault.status}"
+    facts = {
+        "where": redact(url),
+        "kind": fault.kind,
+        "status": f"{status}{fault.quoted()}",
+        "key": f"the key in {key}" if key else "a request without a key",
+        "variable": key or "the key's variable (api_key_env, --key-env)",
+        "model": endpoint.served_as,
+        "listed": f"; the server has {names_of(listed)}" if listed else "",
+        "path": path,
+        "path_advice": path_advice(url),
+        "proxy": f"the proxy {redact(proxy_of(url) or '')} that {scheme}_PROXY names",
+    }
+    return found.format(**facts), advice.format(**facts)
 
 
 def path_advice(url: str) -> str:

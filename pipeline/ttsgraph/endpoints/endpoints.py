@@ -36,34 +36,27 @@ LONGEST_SAID = 200
 """Maximum number of characters of a server's message that an error quotes."""
 
 
+@dataclass(eq=False)
 class Fault(CallFailed):
     """Error of one failed attempt at a call.
 
-    `overload`: the server was overloaded. `unreached`: no server received the request. `retry`:
-    another attempt may succeed; a `refusal` with a meaning in SETTLED rules that out. `refusal` is
-    the server's message with its meaning, `status` the HTTP status, `tokens` the token usage of an
-    unusable answer.
+    `kind` is our own text, never the server's, because it appears in logs and reports. `overload`:
+    the server was overloaded. `unreached`: no server received the request. `retry`: another attempt
+    may succeed; a `refusal` with a meaning in SETTLED rules that out. `refusal` is the server's
+    message with its meaning, `status` the HTTP status.
     """
 
+    kind: str
+    retry: bool = True
+    overload: bool = False
+    retry_after_s: float | None = None
+    unreached: bool = False
+    refusal: Refusal = SILENT
     status: int | None = None
-    tokens: tuple[int, int] | None = None
 
-    def __init__(
-        self,
-        kind: str,
-        retry: bool = True,
-        overload: bool = False,
-        retry_after_s: float | None = None,
-        unreached: bool = False,
-        refusal: Refusal = SILENT,
-    ) -> None:
-        super().__init__(kind)
-        self.kind = kind
-        self.refusal = refusal
-        self.retry = retry and refusal.meaning not in SETTLED
-        self.overload = overload
-        self.retry_after_s = retry_after_s
-        self.unreached = unreached
+    def __post_init__(self) -> None:
+        super().__init__(self.kind)
+        self.retry = self.retry and self.refusal.meaning not in SETTLED
 
     @property
     def meaning(self) -> Meaning:

@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,10 +21,10 @@ from ttsgraph.base.errors import (
     RunStopped,
 )
 from ttsgraph.base.secrets import environment_secrets, redact
-from ttsgraph.endpoints.endpoint import PATH, Endpoint, names_of, probe, trouble, users
+from ttsgraph.endpoints.endpoint import Endpoint, probe, trouble, users
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Replicas, RetryBudget, Server
-from ttsgraph.endpoints.learning import LearnedDialect
-from ttsgraph.endpoints.refusals import OF_ONE_PROMPT
+from ttsgraph.endpoints.learning import LearnedDialect, weaker
+from ttsgraph.endpoints.refusals import OF_ONE_PROMPT, SETTLED, Refusal
 from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
 from ttsgraph.models.client import (
@@ -34,7 +33,6 @@ from ttsgraph.models.client import (
     Completion,
     OnPiece,
     OutgoingRequests,
-    Piece,
     Request,
 )
 from ttsgraph.models.dialect import Dialect, DialectStore, habit_name
@@ -43,9 +41,6 @@ LONGEST_WAIT_S = 30.0
 UNLISTED = (403, 404, 405, 501)
 """Statuses with which /models answers if a server has no model list, or if the key may not read it.
 """
-
-QUICK_S = 2.0
-"""Seconds for which a failed query of the model list is repeated."""
 
 _REFUSED_FORM = (400, 422, 501)
 _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
@@ -107,15 +102,14 @@ class OpenAIClient(Client):
         self._http = Http(retries.timeout_s)
         self._servers: dict[str, Server] = {}
         self._targets: dict[tuple[str, str], Target] = {}
-        self._replicas: dict[tuple[str, ...], Replicas] = {}
+        self._replicas: dict[str, Replicas] = {}
         self._answered: set[str] = set()
         changed = asyncio.Event()
         for name, endpoint in endpoints.items():
             for url in endpoint.base_urls:
                 self._servers.setdefault(url, Server(url, policy, changed))
                 self._targets[url, name] = endpoint.target(url)
-            servers = tuple(self._servers[url] for url in endpoint.base_urls)
-            self._replicas.setdefault(endpoint.base_urls, Replicas(servers))
+            self._replicas[name] = Replicas([self._servers[url] for url in endpoint.base_urls])
 
     async def check(self) -> None:
         """Check that each endpoint serves its model: query its model list, or request an answer if
@@ -135,10 +129,8 @@ class OpenAIClient(Client):
                 if (served := lists[at]) is None:
                     await self._require(name, url)
                 elif not endpoint.serves(served):
-                    raise EndpointError(
-                        f"{redact(url)}: expected model {endpoint.served_as!r} (pool name"
-                        f" {name!r}), but the server has {names_of(served)}"
-                    )
+                    unlisted = Fault("not in its list", refusal=Refusal("model"))
+                    raise self._wrong(unlisted, name, url, listed=served)
 
     async def _require(self, name: str, url: str) -> None:
         """Send a short test request. Raises EndpointError if the server can't or won't serve the
@@ -151,8 +143,8 @@ class OpenAIClient(Client):
             if not fault.retry and fault.meaning not in OF_ONE_PROMPT:
                 raise self._wrong(fault, name, url) from None
 
-    def _wrong(self, error: Exception, name: str, url: str, path: str = PATH) -> Exception:
-        found, advice = trouble(error, self._endpoints[name], url, path=path)
+    def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> Exception:
+        found, advice = trouble(error, self._endpoints[name], url, **facts)
         return EndpointError(f"model {name!r}: {found}; {advice}")
 
     async def listed(self, url: str, model: str) -> set[str] | None:
@@ -161,24 +153,17 @@ class OpenAIClient(Client):
         """
         endpoint = self._endpoints[model]
         target = endpoint.target(url, "/models")
-        started = time.monotonic()
-        wait_s = 0.25
-        while True:
-            try:
-                return set(await listed_by(self._http, target))
-            except Exception as error:  # the server may be anything, so any error is possible
-                fault = fault_of(error)
-                if fault.status in UNLISTED or (fault.status and not endpoint.lists_models):
-                    return None
-                quick = fault.retry and time.monotonic() - started < QUICK_S
-                if not quick or not self._retries.most:
-                    raise self._wrong(fault, model, url, "/models") from fault
-            await asyncio.sleep(wait_s)
-            wait_s *= 2
+        try:
+            return set(await listed_by(self._http, target))
+        except Exception as error:  # the server may be anything, so any error is possible
+            fault = fault_of(error)
+            if fault.status in UNLISTED or (fault.status and not endpoint.lists_models):
+                return None
+            raise self._wrong(fault, model, url, path="/models") from fault
 
     async def once(self, url: str, request: Request) -> Completion:
         """Make one attempt at a request at one base URL. Raises Fault if the attempt fails."""
-        return await self._ask(self._servers[url], request)
+        return await self._ask(self._servers[url], request, ReplyReader(request))
 
     def manner(self, request: Request) -> Dialect:
         """Return the current dialect for requests like this one."""
@@ -197,72 +182,89 @@ class OpenAIClient(Client):
         """Answer one request like `complete`, and pass the answer's pieces to `on_piece`. The
         call is not retried once a piece has been delivered.
         """
-        replicas = self._replicas[self._endpoints[request.model].base_urls]
-        how = self._how(request)
+        replicas = self._replicas[request.model]
         used = replicas.servers[0]
         made = failed = 0
-        handed = False
-
-        def hand_over(piece: Piece) -> None:
-            nonlocal handed
-            handed = True
-            assert on_piece is not None
-            on_piece(piece)
-
-        try:
-            while True:
-                try:
-                    async with how.turn():
-                        used = await replicas.place()
-                        completion = await self._attempt(used, request, on_piece and hand_over)
-                    break
-                except Fault as fault:
-                    made += 1
-                    # Connections that a restarting server refuses don't count as failed attempts.
-                    waits = self._policy.waits and fault.unreached
-                    failed += not waits
-                    over = used.is_gone if waits else self._retries.over(failed)
-                    if handed or over or not fault.retry:
-                        raise
+        while True:
+            started = time.monotonic()
+            try:
+                used = await replicas.place()
+                started = time.monotonic()
+                completion = await self._attempt(used, request, on_piece)
+            except Fault as fault:
+                if fault.meaning == "more room":
+                    # Reasoning used up all tokens: treat the reply as a cut answer, so that the
+                    # request is repeated with a higher token bound.
+                    read, most = estimated_prompt(request.messages), request.sampling.max_tokens
+                    spent_s = time.monotonic() - started
+                    return Completion("", read, most, spent_s, cut=True, estimated=True)
+                made += 1
+                # Connections that a restarting server refuses don't count as failed attempts.
+                waits = self._policy.waits and fault.unreached
+                failed += not waits
+                over = used.is_gone if waits else self._retries.over(failed)
+                if fault.retry and not over:
                     await asyncio.sleep(self._retries.wait_s(made, fault))
-        except Fault as fault:
-            replicas.stop_if_given_up()
-            used.finish(fault)
-            raise self._failed(request, used.url, fault) from fault
-        used.finish(None)
-        self._answered.add(request.model)
-        return self._redacted(completion)
+                    continue
+                if fault.meaning not in OF_ONE_PROMPT:
+                    replicas.stop_if_given_up()
+                    used.finish(fault)
+                raise self._failed(request, used.url, fault) from fault
+            used.finish(None)
+            self._answered.add(request.model)
+            return self._redacted(completion)
 
     async def _ask(
-        self, server: Server, request: Request, on_piece: OnPiece | None = None
+        self, server: Server, request: Request, reply: ReplyReader, streamed: bool = False
     ) -> Completion:
-        """Make one attempt, streamed if `on_piece` is given. Raises Fault if the attempt fails."""
+        """Send a request to a server, in weaker dialects until it accepts one, and read the reply.
+        Raises Fault if the refusal is final or nothing is left to remove.
+        """
         endpoint = self._endpoints[request.model]
         target = self._targets[server.url, request.model]
-        reply = ReplyReader(request, on_piece)
-        streamed = None if on_piece is None else _STREAMED
-        async with AsyncExitStack() as held:
-            values, started = await self._how(request).send(
-                partial(endpoint.body, request, more=streamed),
-                lambda body: held.enter_async_context(self._http.ask(target, body)),
-                schema=request.schema is not None,
-                # The endpoint may be refusing the caller's form, so nothing else is left out on a
-                # guess.
-                guess=request.form is None,
-            )
-            async for value in values:
-                reply.add(value)
-        return reply.completion(time.monotonic() - started)
+        how = self._how(request)
+        dialect = how.dialect
+        full = False
+        while True:
+            body = endpoint.body(request, dialect, _STREAMED if streamed else None)
+            started = time.monotonic()
+            try:
+                await self._http.ask(target, reply.add, body)
+                break
+            except Fault as fault:
+                if fault.status not in (400, 413, 422) or fault.meaning in SETTLED:
+                    raise
+                full = full or fault.meaning == "full"
+                # A refusal may be of the caller's form, which is no reason to leave out others.
+                guess = request.form is None and not how.known
+                other = weaker(dialect, fault.refusal, body, request.schema is not None, guess)
+                if other == dialect:
+                    other = dialect.joined(how.dialect)  # learned by another call in the meantime
+                if other == dialect:
+                    raise
+                dialect = other
+        completion = reply.completion(time.monotonic() - started)
+        if full:  # this prompt left no more room, but shorter prompts may
+            dialect = replace(dialect, most_tokens=how.dialect.most_tokens)
+        if dialect is not how.dialect or not how.known:
+            how.learn(dialect)
+        return completion
 
     def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
         """Return the exception for a call whose attempts all failed."""
+        where = f"{request.model} at {redact(url)}: "
+        said = fault.quoted(self._secrets)
+        if fault.meaning == "filter":
+            return PromptRefused(f"{where}{REFUSED}: {fault.said(self._secrets) or fault.kind}")
+        if fault.meaning in OF_ONE_PROMPT:
+            return ContextOverflow(f"{where}the prompt does not fit the model's context{said}")
         if self._policy.ends and fault.meaning == "quota":
             found, advice = trouble(fault, self._endpoints[request.model], url)
             return RunStopped(f"{request.model}: {found}; {advice}; {GO_ON}")
         mends = fault.meaning == "key" or request.model not in self._answered
         if self._policy.ends and mends and users(fault) and fault.status != 403:
             return self._wrong(fault, request.model, url)
-        failed = f"{request.model} at {redact(url)}: {fault.kind}{fault.quoted(self._secrets)}"
+        failed = f"{where}{fault.kind}{said}"
         if fault.status in _REFUSED_FORM and request.wishes:
             return FormRefused(failed, fault.said(self._secrets))
         return CallFailed(failed)
@@ -280,33 +282,20 @@ class OpenAIClient(Client):
         """Make one attempt in a reserved place, and release the place."""
         started = time.monotonic()
         requests = OUTGOING.get() or OutgoingRequests()
+        reply = ReplyReader(request, on_piece)
         try:
             with requests:
-                completion = await self._ask(server, request, on_piece)
+                completion = await self._ask(server, request, reply, on_piece is not None)
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
-            where = f"{request.model} at {redact(server.url)}"
             if fault.meaning in OF_ONE_PROMPT:
                 server.succeeded()
+                fault.retry = False
             else:
                 server.failed(fault, started)
-            if fault.meaning in ("overflow", "full"):
-                why = fault.quoted(self._secrets)
-                raise ContextOverflow(
-                    f"{where}: the prompt does not fit the model's context{why}"
-                ) from None
-            if fault.meaning == "more room":
-                # Reasoning used up all tokens: treat the reply as a cut answer, so that the request
-                # is repeated with a higher token bound.
-                read = estimated_prompt(request.messages)
-                most = request.sampling.max_tokens
-                spent_s = time.monotonic() - started
-                return Completion("", read, most, spent_s, cut=True, estimated=True)
             if fault.status is None and not fault.unreached:  # the attempt may be billed
-                requests.lost(fault.tokens)
-            if fault.meaning == "filter":
-                message = fault.said(self._secrets) or fault.kind
-                raise PromptRefused(f"{where}: {REFUSED}: {message}") from None
+                requests.lost(reply.tokens)
+            fault.retry = fault.retry and not reply.shown
             raise fault from None
         else:
             server.succeeded()

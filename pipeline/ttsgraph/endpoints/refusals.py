@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -73,7 +73,7 @@ class Refusal:
 
     def names(self, parameter: str) -> bool:
         """Return True if the refusal is about this parameter."""
-        if self.param is not None and re.fullmatch(r"\w+", self.param):
+        if self.param is not None:
             return self.param == parameter
         return re.search(rf"(?<![A-Za-z_]){parameter}(?![A-Za-z_])", self.words) is not None
 
@@ -93,42 +93,42 @@ def meaning_of(told: Any, status: int | None = None) -> Refusal:
     """Return the meaning, message and named parameter of an error given as text or plain data; if
     `status` is given, only rows that list this status apply.
     """
-    found: dict[str, list[str]] = {"code": [], "text": [], "param": []}
     if isinstance(told, str):
         try:
             told = json.loads(told)
         except (ValueError, RecursionError):
-            found["text"].append("" if told.lstrip().startswith("<") else told)  # skip HTML pages
-    for kind, part in _parts(told):
-        found[kind].append(part)
-    texts, params = found["text"], found["param"]
-    param = next((each for each in params if " " not in each), None)
-    words = texts[0] if texts else json.dumps(told)
-    words = " ".join([words, *(f"({each})" for each in params if " " in each)])[:2000]
-    bare = {_bare(part) for code in found["code"] for part in code[:80].split(":")}
+            told = {"message": "" if told.lstrip().startswith("<") else told}  # skip HTML pages
+    codes: set[str] = set()
+    texts: list[str] = []
+    params: list[str] = []
+    for name, value in _leaves(told):
+        if name in _NAMED:
+            codes.update(map(_bare, value[:80].split(":")))
+        elif name in _SAID:
+            texts.append(value[:2000])
+        elif name == "param" and re.fullmatch(r"\w+", value) and value != "None":  # of LiteLLM
+            params.append(value)
+    words = texts[0] if texts else json.dumps(told)[:2000]
+    param = params[0] if params else None
     for row in ROWS:
         if status is not None and status not in row.statuses:
             continue
-        if bare & row.codes or any(row.words.search(text[:2000]) for text in (words, *texts)):
+        if codes & row.codes or any(map(row.words.search, [words, *texts])):
             return Refusal(row.meaning, words, param)
     by_status: dict[int | None, Meaning] = {401: "key", 402: "quota"}
     return Refusal(by_status.get(status, ""), words, param)
 
 
-def _parts(told: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield the codes, texts and params of an error, down to _DEEPEST levels, in the formats of
-    OpenAI, vLLM, FastAPI and others.
+def _leaves(told: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield the texts and numbers of an error with their names, down to _DEEPEST levels; OpenAI,
+    vLLM, FastAPI and others nest them differently.
     """
-    if isinstance(told, Mapping | list) and depth < _DEEPEST:
-        inner = told.items() if isinstance(told, Mapping) else [(key, each) for each in told[:20]]
-        for name, value in inner:
-            yield from _parts(value, name, depth + 1)
-    elif key in _NAMED and isinstance(told, str | int):
-        yield "code", str(told)
-    elif key in _SAID and isinstance(told, str) and told:
-        yield "text", told
-    elif key == "param" and isinstance(told, str) and told not in ("", "None"):
-        yield "param", told  # LiteLLM sends None as text, others a sentence
+    if isinstance(told, dict | list) and depth < _DEEPEST:
+        inner = told.items() if isinstance(told, dict) else [(name, each) for each in told[:20]]
+        for key, value in inner:
+            yield from _leaves(value, key, depth + 1)
+    elif isinstance(told, str | int):
+        yield name, str(told)
 
 
 def _bare(code: str) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, islice
 from typing import Any
 
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
@@ -37,308 +36,273 @@ MOST_TOKENS = 10**8
 TURN_TOKENS = 4
 """Estimated number of tokens that a message or an answer takes in addition to its text."""
 
-_CUT = re.compile("length|max[a-z]*tokens|tokenlimit|errorlimit|contextwindow|truncat")
-"""Pattern that is found in the finish_reason of a cut answer, reduced to lower-case letters. The
-values come from OpenAI, TGI, Mistral and llama.cpp; Anthropic and Gemini; watsonx; and Cohere.
-"""
-
-_ENDED = {"stop", "eos", "eostoken", "stopsequence", "endturn", "complete", "completed"}
-"""Values of finish_reason with which an answer may be empty, besides the values for a cut answer;
-an answer with text needs none of them.
-"""
-
-FAILED = {
-    *("error", "abort", "aborted", "cancelled", "canceled", "timeout", "failed"),
-    *("networkerror", "servererror", "overloaded", "insufficientsystemresource"),
+_ENDINGS = {
+    "cut": re.compile("length|max[a-z]*tokens|tokenlimit|errorlimit|contextwindow|truncat"),
+    "failed": re.compile("error|abort|cancel|timeout|failed|overloaded|insufficientsystemresource"),
+    "ended": re.compile("^(stop|eos|endturn|complete)"),
 }
-"""Values of finish_reason with which a server reports that it could not finish the answer."""
+"""Meanings of a finish_reason and the patterns, the first of which is found in it, after it is
+reduced to lower-case letters: the answer is cut, the server could not finish it, or it may be
+empty. An answer with text is one with any other value.
+"""
 
-_LINES = re.compile(rb"\r\n|\n|\r(?!\Z)")
-_BLANK = b" \t\xef\xbb\xbf"
-"""Bytes around a field's name: blanks, and a byte order mark."""
-
-_FIELDS = (b"", b"event", b"id", b"retry")
-"""Field names of events other than data; a comment has the empty name."""
-
-_COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
-"""Names of the token counts of prompt and completion: OpenAI's names, then Anthropic's."""
+_COUNTS = ("prompt_tokens", "completion_tokens")
 
 NOT_JSON = "expected JSON, but the reply is not JSON"
 _NO_CHOICES = "expected an answer with choices, found none"
-_NO_TEXT = "expected a text answer, found none"
-_NO_CALLS = "expected tool calls with a name and arguments, but they are malformed"
 
 
-async def values_in(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
-    """Yield the JSON values of server-sent events as they arrive, or the JSON value of a body
-    without events.
+class ValueReader:
+    """Splitter of a body into JSON values, each passed to `take` as soon as it has arrived: the
+    data of server-sent events, or the whole body. `done`: the events have ended.
 
-    An empty piece ends the body. Comments and events that aren't JSON are skipped, and blank lines
-    between events may be missing. Raises Fault if there is no value at all.
+    Comments and events that aren't JSON are skipped; blank lines between events may be missing.
     """
-    rest = data = b""
-    others: list[bytes] = []
-    found = done = False
-    async for piece in pieces:
-        rest += piece or b"\n"
-        if piece and b"\n" not in piece and b"\r" not in piece:
-            continue  # searching the whole line again at each piece would take quadratic time
-        *lines, rest = _LINES.split(rest)
-        for line in lines:
-            name, _, value = line.partition(b":")
-            name = name.strip(_BLANK)
-            if name != b"data":
-                others += [] if name in _FIELDS else [line]
-                data = data if line.strip() else b""  # a blank line ends an event
-                continue
-            data += value.strip()
-            if done := data == b"[DONE]":
-                break
-            with suppress(ValueError, RecursionError):  # an event may span several lines
-                each = _parsed(data)
-                data = b""
-                found = True
-                yield each
-        if done:
-            break
-    if not found and (others or not done):
+
+    def __init__(self, take: Callable[[Any], object]) -> None:
+        self.done = False
+        self._take = take
+        self._found = False
+        self._rest: list[bytes] = []
+        self._data = b""
+        self._others: list[bytes] = []
+
+    def add(self, piece: bytes) -> None:
+        """Add the next piece of the body."""
+        self._rest.append(piece)
+        if b"\n" in piece:  # joining a long line again at each piece would take quadratic time
+            *lines, rest = b"".join(self._rest).split(b"\n")
+            self._rest = [rest]
+            for line in lines:
+                self._add_line(line)
+
+    def end(self) -> None:
+        """Read the rest of the body. Raises Fault if the body contains no value at all."""
+        self._add_line(b"".join(self._rest))
+        if not self._found:
+            try:
+                value = _parsed(b"\n".join(self._others))
+            except (ValueError, RecursionError):
+                raise Fault(NOT_JSON) from None
+            self._take(value)
+
+    def _add_line(self, line: bytes) -> None:
+        line = line.strip()
+        if not line.startswith(b"data:"):
+            self._others += [] if line.startswith(b":") else [line]  # without comments
+            self._data = self._data if line else b""  # a blank line ends an event
+            return
+        self._data += line.removeprefix(b"data:").strip()
+        self.done = self.done or self._data == b"[DONE]"
         try:
-            yield _parsed(b"\n".join(others))
+            value = _parsed(self._data)
         except (ValueError, RecursionError):
-            raise Fault(NOT_JSON) from None
+            return  # an event may span several lines
+        self._data = b""
+        if not self.done:
+            self._found = True
+            self._take(value)
 
 
 def _parsed(data: bytes) -> Any:
     """Parse JSON, with U+FFFD in place of bytes that aren't UTF-8."""
-    try:
-        return json.loads(data)
-    except UnicodeDecodeError:
-        return json.loads(data.decode(errors="replace"))
+    return json.loads(data.decode("utf-8-sig", "replace"))
 
 
 class ReplyReader:
-    """Accumulator of the reply to one request; `on_piece` receives each part that can be shown.
+    """Accumulator of the reply to one request. `on_piece` receives each part that can be shown;
+    `shown` is True once it has received one.
 
     The text is cut at the first stop sequence, because some servers ignore stop sequences. A
     request with a form gets choices, as the endpoint sent them.
     """
 
     def __init__(self, request: Request, on_piece: OnPiece | None = None) -> None:
+        self.shown = False
         self._request = request
-        self._most = request.sampling.max_tokens
         self._form = request.form is not None
         self._stop = () if self._form else request.sampling.stop
         self._on_piece = on_piece
         self._choices: dict[int, _Choice] = {}
-        self._usage: Mapping[str, Any] = {}
-        self._refusal = SILENT
+        self._usage: dict[str, Any] = {}
+        self._other: Any = None
         self._whole = False
 
     def add(self, data: Any) -> None:
         """Add a body or chunk. Raises Fault if it is an error or malformed."""
-        parts = data if isinstance(data, Mapping) else {}
+        parts = data if isinstance(data, dict) else {}
         found = parts.get("choices")
-        choices = found if isinstance(found, list) else []
-        if not choices and not self._refusal.meaning:
-            self._refusal = meaning_of(data)
-        self._count(parts)
-        _check_error(parts, choices)
+        listed = found if isinstance(found, list) else []
+        choices = [each for each in listed if isinstance(each, dict)]
+        if not choices:
+            self._other = self._other or data
+        for place in (parts, *choices):  # Moonshot puts usage into a stream's choices
+            usage = place.get("usage")
+            if isinstance(usage, dict) and any(map(usage.get, _COUNTS)):
+                self._usage = usage
+            _check_error(place.get("error"))
         for choice in choices if self._form else choices[:1]:
-            if isinstance(choice, Mapping):
-                self._count(choice)  # Moonshot puts usage into a stream's choices
-                self._add_choice(choice)
+            self._add_choice(choice)
 
-    def _count(self, data: Mapping[str, Any]) -> None:
-        """Keep the token usage, unless all its counts are missing or zero."""
-        usage = data.get("usage")
-        if isinstance(usage, Mapping) and any(map(usage.get, chain(*_COUNTS))):
-            self._usage = usage
-
-    def _add_choice(self, choice: Mapping[str, Any]) -> None:
+    def _add_choice(self, choice: dict[str, Any]) -> None:
         self._whole = self._whole or "message" in choice
         delta = choice.get("message") or choice.get("delta")
         if delta is None and "text" in choice:  # the format of /v1/completions
             delta = {"content": choice["text"]}
-        index = (_number(choice.get("index")) or 0) if self._form else 0
-        if not isinstance(delta, Mapping | None) or not isinstance(index, int):
+        index = (choice.get("index") or 0) if self._form else 0
+        if not isinstance(delta, dict | None) or not isinstance(index, int):
             raise Fault(_NO_CHOICES)
-        known = index in self._choices
-        growing = self._choices.setdefault(index, _Choice(self._form))
-        piece = growing.add(delta, choice)
-        if len(growing.raw) > 1000 + LONGEST_TOKEN * self._most:
-            raise Fault(
-                f"expected an answer of at most {self._most} tokens, found"
-                f" {len(growing.raw)} characters"
-            )
-        if self._on_piece is None:
-            return
-        if self._form and not known:
-            piece = {"role": "assistant"} | ({"content": ""} if growing.said else {}) | piece
-        self._show(index, growing.shown(self._stop), piece, choice.get("logprobs"))
+        more = {} if index in self._choices else {"role": "assistant"}
+        growing = self._choices.setdefault(index, _Choice())
+        more |= growing.add(delta, choice)
+        most = self._request.sampling.max_tokens
+        if len(growing.raw) > 1000 + LONGEST_TOKEN * most:
+            raise Fault(f"expected an answer of at most {most} tokens, found a longer one")
+        if self._on_piece is not None:
+            self._show(index, growing.next_text(self._stop), more, choice.get("logprobs"))
 
     def _show(
         self, index: int, text: str, more: dict[str, Any] | None = None, logprobs: Any = None
     ) -> None:
-        """Pass a further part of a choice to `on_piece`, unless it is empty."""
-        delta = (more or {}) | ({"content": text} if text else {})
+        """Pass a further part of a choice to `on_piece`, unless it is empty; for a request without
+        a form, that is text.
+        """
+        delta = (more or {}) if self._form else {}
+        delta |= {"content": text} if text else {}
         logprobs = logprobs if self._form else None
         if self._on_piece is not None and (delta or logprobs is not None):
+            self.shown = True
             self._on_piece({"index": index, "delta": delta, "logprobs": logprobs})
 
+    @property
+    def tokens(self) -> tuple[int, int] | None:
+        """Token counts of prompt and completion, or None if they are unknown or invalid."""
+        with suppress(Fault):
+            return _counts(self._usage)
+        return None
+
     def completion(self, latency_s: float) -> Completion:
-        """Return the completion once everything has arrived. Raises Fault, with the token counts if
-        they are known, if the reply is unusable.
+        """Return the completion once everything has arrived. Raises Fault if the reply is
+        unusable.
         """
-        try:
-            return self._completion(latency_s)
-        except Fault as fault:
-            with suppress(Fault):
-                fault.tokens = _counts(self._usage)
-            raise
-
-    def _completion(self, latency_s: float) -> Completion:
         if not self._choices:
-            raise Fault(_NO_CHOICES, refusal=self._refusal)
-        choices = sorted(self._choices.items())
-        for index, choice in choices:
-            choice.finish()
-            if not self._whole and choice.reason is None and _counts(self._usage) is None:
-                raise Fault("expected a finish_reason or token usage, but the stream ended first")
-            stopped = cut_at_stop(choice.text, self._stop)
-            choice.cut = choice.cut and stopped == choice.text
-            choice.text = stopped
-            if stopped.startswith(choice.seen) and not choice.refusal:
-                self._show(index, stopped.removeprefix(choice.seen))
-        thoughts = "\n".join(choice.reasoning for _, choice in choices if choice.reasoning)
-        first = choices[0][1]
-        if not self._form:
-            if first.refusal:
-                raise Fault(
-                    "expected an answer, found a refusal", refusal=Refusal("filter", first.refusal)
-                )
-            return self._completed(first.text, thoughts, latency_s, first.cut)
-        whole = [choice.whole(index) for index, choice in choices]
-        found = self._completed(whole_text(text_of(whole[0]["message"])), thoughts, latency_s)
-        return replace(found, choices=json.dumps(whole))
-
-    def _completed(
-        self, text: str, reasoning: str, latency_s: float, cut: bool = False
-    ) -> Completion:
-        """Return a completion with the endpoint's token counts, or estimates.
-
-        Without counts, tokens are estimated from the texts, or from the bound that cut the answer;
-        unreported reasoning tokens are estimated from the reasoning's share of the characters.
-        Raises Fault if the counts are invalid.
-        """
+            raise Fault(_NO_CHOICES, refusal=meaning_of(self._other))
         usage = self._usage
         counts = _counts(usage)
-        if counts is None:
-            known = 0
-            thought = estimate_tokens(reasoning)
+        choices = sorted(self._choices.items())
+        for index, choice in choices:
+            choice.finish(self._stop)
+            if not self._whole and choice.reason is None and counts is None:
+                raise Fault("expected a finish_reason or token usage, but the stream ended first")
+            if choice.text.startswith(choice.seen) and not choice.refusal:
+                self._show(index, choice.text.removeprefix(choice.seen))
+        first = choices[0][1]
+        if first.refusal and not self._form:
+            refusal = Refusal("filter", first.refusal)
+            raise Fault("expected an answer, found a refusal", refusal=refusal)
+        whole = [choice.whole(index) for index, choice in choices] if self._form else []
+        text = whole_text(text_of(whole[0]["message"])) if whole else first.text
+        cut = first.cut and not whole
+        thoughts = "\n".join(choice.reasoning for _, choice in choices if choice.reasoning)
+        known = thought = 0
+        if counts is None:  # estimate tokens from the texts, or the bound that cut the answer
+            thought = estimate_tokens(thoughts)
             prompt = estimated_prompt(self._request.messages)
-            written = self._most if cut else TURN_TOKENS + estimate_tokens(text) + thought
+            written = TURN_TOKENS + estimate_tokens(text) + thought
+            written = self._request.sampling.max_tokens if cut else written
         else:
             prompt, written = counts
-            known = _detail(usage.get("prompt_tokens_details"), "cached_tokens") or _detail(
-                usage, "prompt_cache_hit_tokens"
-            )
-            thought = _detail(usage.get("completion_tokens_details"), "reasoning_tokens")
+            known = _count(usage, "prompt_tokens_details", "cached_tokens") or 0
+            known = known or _count(usage, "prompt_cache_hit_tokens") or 0  # DeepSeek's name
+            thought = _count(usage, "completion_tokens_details", "reasoning_tokens") or 0
             # xAI and Gemini count reasoning separately, Gemini in the total only.
-            if (beyond := _detail(usage, "total_tokens") - prompt - written) > 0:
-                thought, written = max(thought, beyond), _count(written + beyond)
-            if not thought and reasoning:
-                thought = round(written * len(reasoning) / (len(reasoning) + len(text)))
+            beyond = max(0, (_count(usage, "total_tokens") or 0) - prompt - written)
+            thought, written = max(thought, beyond), written + beyond
+            if not thought and thoughts:  # not reported: the reasoning's share of the characters
+                thought = round(written * len(thoughts) / (len(thoughts) + len(text)))
         return Completion(
             text,
             prompt,
             written,
             latency_s,
-            reasoning=reasoning,
+            reasoning=thoughts,
             reasoning_tokens=min(thought, written),
             known_tokens=min(known, prompt),
+            choices=json.dumps(whole) if whole else "",
             cut=cut,
             estimated=counts is None,
         )
 
 
-@dataclass
+@dataclass(slots=True)
 class _Choice:
-    """Accumulator of one choice; tool calls are kept only for a request with a form."""
+    """Accumulator of one choice. `odd`: it has parts that aren't text. `seen` is the text that was
+    returned for display.
+    """
 
-    form: bool
-    heard: bool = False
-    called: bool = False
-    odd: bool = False
     raw: str = ""
-    said: bool = False
+    odd: bool = False
     text: str = ""
     reasoning: str = ""
     refusal: str = ""
     reason: Any = None
+    cut: bool = False
     calls: list[dict[str, Any]] = field(default_factory=list)
     logprobs: dict[str, list[Any]] = field(default_factory=dict)
     seen: str = ""
-    cut: bool = False
-    _at: dict[Any, int] = field(default_factory=dict)
+    _at: dict[int, int] = field(default_factory=dict)
     _new: str = ""
     _held: str = ""
     _begun: bool = False
 
-    def add(self, delta: Mapping[str, Any] | None, choice: Mapping[str, Any]) -> dict[str, Any]:
-        """Add a delta; return its parts other than text, for display. Raises Fault if it is
-        malformed.
-        """
-        self.heard = self.heard or delta is not None
+    def add(self, delta: dict[str, Any] | None, choice: dict[str, Any]) -> dict[str, Any]:
+        """Add a delta, and return its parts other than text, for display."""
+        self.odd = self.odd or delta is None
         delta = delta or {}
         content, thought = content_of(delta)
-        if isinstance(content, list):  # parts without text, such as references
-            self.odd, content = True, ""
-        if content is not None and not isinstance(content, str):
-            raise Fault(_NO_TEXT)
-        self._new = content or ""
-        self.raw += self._new
-        self.said = self.said or content is not None
+        if not isinstance(content, str):
+            self.odd = self.odd or content is not None  # such as references
+            content = ""
+        self._new = content
+        self.raw += content
         self.reasoning += thought
         self.reason = choice.get("finish_reason") or self.reason
         piece: dict[str, Any] = {}
         if isinstance(refusal := delta.get("refusal"), str) and refusal:
             self.refusal += refusal
-            piece |= {"refusal": refusal} if self.form else {}
-        if calls := delta.get(CALLS):
-            self.called = True
-            if self.form:
-                piece[CALLS] = self._add_calls(calls)
-        if isinstance(logprobs := choice.get("logprobs"), Mapping):
+            piece["refusal"] = refusal
+        if calls := self._add_calls(delta.get(CALLS)):
+            piece[CALLS] = calls
+        if isinstance(logprobs := choice.get("logprobs"), dict):
             for name, found in logprobs.items():
                 if isinstance(found, list):
                     self.logprobs.setdefault(name, []).extend(found)
         return piece
 
     def _add_calls(self, calls: Any) -> list[dict[str, Any]]:
-        if not isinstance(calls, list):
-            raise Fault(_NO_CALLS)
+        """Add parts of tool calls, and return them in normal form; skip malformed ones."""
         pieces = []
-        for place, call in enumerate(calls):
-            function = call.get("function") if isinstance(call, Mapping) else None
-            if not isinstance(function, Mapping):
-                raise Fault(_NO_CALLS)
-            index = call.get("index")
-            at = self._at.get(index := place if index is None else index)
+        for place, call in enumerate(calls if isinstance(calls, list) else ()):
+            function = call.get("function") if isinstance(call, dict) else None
+            if not isinstance(function, dict):
+                continue
+            index = call["index"] if isinstance(call.get("index"), int) else place
+            at = self._at.get(index)
             named = call.get("id") and function.get("name")
             # Gemini gives all calls of a stream index 0: a new id and name start another call.
             if at is None or (named and self.calls[at].get("id") not in (None, call["id"])):
                 at = self._at[index] = len(self.calls)
                 self.calls.append({"function": {"name": "", "arguments": ""}})
             more = {name: call[name] for name in ("id", "type") if call.get(name)}
-            self.calls[at] |= more
             parts = {name: _as_text(function.get(name)) for name in ("name", "arguments")}
+            self.calls[at] |= more
             for name, text in parts.items():
                 self.calls[at]["function"][name] += text
             shown = {name: text for name, text in parts.items() if text}
             pieces.append({"index": at, **more, "function": shown})
         return pieces
 
-    def shown(self, stop: tuple[str, ...]) -> str:
+    def next_text(self, stop: tuple[str, ...]) -> str:
         """Return the next part of the text that can be shown, without reasoning and without a
         possible start of a stop sequence.
         """
@@ -347,67 +311,72 @@ class _Choice:
         elif not begun(self.raw):
             self._held = without_thoughts(self.raw)[0]
             self._begun = self._held != ""
-        held = self._held
-        ends = [at for at in map(held.find, stop) if at >= 0]
-        for each in (*stop, *END_MARKS):  # hold back a possible start of a stop sequence
-            begins = (n for n in range(len(each), 0, -1) if held.endswith(each[:n]))
-            ends += [len(held) - n for n in islice(begins, 1)]
-        if "\ud800" <= held[-1:] <= "\udbff":
-            ends.append(len(held) - 1)  # half of a surrogate pair
-        end = min(ends, default=len(held))
-        self._held = held[end:]
-        piece = whole_text(held[:end])
+        found = _withheld(stop).search(self._held)
+        end = found.start() if found else len(self._held)
+        piece = whole_text(self._held[:end])
+        self._held = self._held[end:]
         self.seen += piece
         return piece
 
-    def finish(self) -> None:
+    def finish(self, stop: tuple[str, ...]) -> None:
         """Separate answer and reasoning once everything has arrived. Raises Fault if the choice is
         not a model's answer.
         """
-        self.text, within = without_thoughts(without_end(whole_text(self.raw)))
+        self.calls = [call for call in self.calls if call["function"]["name"]]
+        ending = _ending(str(self.reason)[:80])
+        text, within = without_thoughts(without_end(whole_text(self.raw)))
         separate = whole_text(self.reasoning)
-        self.reasoning = "\n".join(part for part in (separate, within) if part)
-        reason = self.reason
-        name = _name(reason) if isinstance(reason, str) else ""
-        self.cut = _CUT.search(name) is not None
-        if separate and not (self.raw.strip() or self.cut or self.called or self.refusal):
+        self.reasoning = "\n".join(filter(None, (separate, within)))
+        acts = self.calls or self.refusal
+        if separate and not (self.raw.strip() or ending == "cut" or acts):
             # Some servers, such as vLLM with its parsers, send the whole answer as reasoning if the
             # model did not reason.
-            self.text, self.reasoning = separate, ""
-        if self.called or self.refusal:
+            text, self.reasoning = separate, ""
+        self.text = cut_at_stop(text, stop)
+        self.cut = ending == "cut" and self.text == text
+        if acts or ending == "cut":
             return
-        shown = reason if isinstance(reason, str) and reason.isidentifier() else "an unknown value"
-        kind = f"expected finish_reason stop or length, found {shown[:40].lower()}"
-        if isinstance(reason, str) and is_filter(reason):
-            raise Fault(kind, refusal=Refusal("filter", f"finish_reason {reason.lower()}"))
-        if name in FAILED:
-            raise Fault(kind)
-        if not (self.cut or (self.heard and (self.text or not self.odd))):
-            raise Fault(_NO_TEXT)
-        if not (self.text or self.cut or name in _ENDED):
-            empty = "expected an answer, found an empty one without finish_reason stop or length"
-            raise Fault(empty if name in ("", "toolcalls", "functioncall") else kind)
+        reason = str(self.reason)
+        shown = reason[:40].lower() if reason.isidentifier() else "an unknown value"
+        if ending in ("filter", "failed"):
+            refusal = Refusal("filter", f"finish_reason {reason.lower()}")
+            raise Fault(
+                f"expected finish_reason stop or length, found {shown}",
+                refusal=refusal if ending == "filter" else SILENT,
+            )
+        if not self.text and (self.odd or ending != "ended"):
+            raise Fault(f"expected a text answer, found none, with finish_reason {shown}")
 
     def whole(self, index: int) -> dict[str, Any]:
-        """Return the choice as plain data. Raises Fault if a tool call has no name."""
-        content = self.text if self.text or self.said else None
+        """Return the choice as plain data."""
+        empty = None if self.calls or self.refusal else ""
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": content,
+            "content": self.text or empty,
             "refusal": self.refusal or None,
         }
-        if self.calls:
-            if not all(call["function"]["name"] for call in self.calls):
-                raise Fault(_NO_CALLS)
-            message |= {CALLS: self.calls}
+        message |= {CALLS: self.calls} if self.calls else {}
         ending = {"finish_reason": self.reason, "logprobs": self.logprobs or None}
         return {"index": index, "message": message, **ending}
 
 
 @lru_cache(maxsize=64)
-def _name(reason: str) -> str:
-    """Return a finish_reason reduced to lower-case letters."""
-    return re.sub(r"[^a-z]", "", reason.lower())
+def _ending(reason: str) -> str:
+    """Return the meaning of a finish_reason: "filter", one in _ENDINGS, or "" if it has none."""
+    if is_filter(reason):
+        return "filter"
+    name = re.sub(r"[^a-z]", "", reason.lower())
+    return next((meaning for meaning, words in _ENDINGS.items() if words.search(name)), "")
+
+
+@lru_cache(maxsize=64)
+def _withheld(stop: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of what can't be shown: a stop sequence, and, at the end, a possible start
+    of one or of an end mark, or half of a surrogate pair.
+    """
+    starts = [re.escape(mark[:n]) for mark in (*stop, *END_MARKS) for n in range(1, len(mark) + 1)]
+    ends = "|".join([*starts, r"[\ud800-\udbff]"])
+    return re.compile("|".join([*map(re.escape, stop), rf"(?:{ends})\Z"]))
 
 
 def _as_text(value: Any) -> str:
@@ -415,48 +384,39 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value)
 
 
-def _check_error(data: Mapping[str, Any], choices: Sequence[Any]) -> None:
-    """Raise Fault if the reply contains an error instead of an answer. If the error names a status,
+def _check_error(error: Any) -> None:
+    """Raise Fault if a reply contains an error instead of an answer. If the error names a status,
     that status classifies the fault.
     """
-    first = choices[0] if choices and isinstance(choices[0], Mapping) else {}
-    error = data.get("error") or first.get("error")
-    if not (any(error.values()) if isinstance(error, Mapping) else error):
+    if not (any(error.values()) if isinstance(error, dict) else error):
         return
-    code = _number(error.get("code")) if isinstance(error, Mapping) else None
-    status = code if isinstance(code, int) and 400 <= code < 600 else None
+    code = str(error.get("code")) if isinstance(error, dict) else ""
+    status = int(code) if re.fullmatch("[45][0-9]{2}", code) else None
     kind = "an error inside HTTP 200" + (f" (code {status})" if status else "")
     refusal = meaning_of({"error": error}, status)
     # The fault gets no status, because the request was answered and may be billed.
     raise Fault(kind, refusal=refusal) if status is None else fault_of_status(status, kind, refusal)
 
 
-def _counts(counts: Mapping[str, Any]) -> tuple[int, int] | None:
+def _counts(usage: dict[str, Any]) -> tuple[int, int] | None:
     """Return the token counts of prompt and completion, or None if they aren't reported. Raises
     Fault if they are invalid.
     """
-    pairs = (tuple(_number(counts.get(name)) for name in names) for names in _COUNTS)
-    prompt, written = next((pair for pair in pairs if None not in pair), (0, 0))
-    return None if prompt == 0 else (_count(prompt), _count(written))
+    prompt, written = (_count(usage, name) for name in _COUNTS)
+    return (prompt, written) if prompt and written is not None else None
 
 
-def _number(value: Any) -> Any:
-    """Return a short string of digits as a number, and any other value unchanged."""
-    short = isinstance(value, str) and value.isdecimal() and len(value) < 10
-    return int(value) if short else value
-
-
-def _count(number: Any) -> int:
-    """Return a valid token count as an integer. Raises Fault if the count is invalid."""
-    whole = isinstance(number, int | float) and not isinstance(number, bool)
-    if not (whole and 0 <= number <= MOST_TOKENS and number == int(number)):
-        raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
-    return int(number)
-
-
-def _detail(counts: Any, name: str) -> int:
-    number = counts.get(name) if isinstance(counts, Mapping) else None
-    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
+def _count(usage: dict[str, Any], *path: str) -> int | None:
+    """Return a count in the usage, or None if it isn't reported. Raises Fault if it is invalid."""
+    value: Any = usage
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    if value is None:
+        return None
+    with suppress(TypeError, ValueError, OverflowError):
+        if not isinstance(value, bool) and 0 <= int(value) <= MOST_TOKENS:
+            return int(value)
+    raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
 
 
 def estimated_prompt(messages: Sequence[Message]) -> int:

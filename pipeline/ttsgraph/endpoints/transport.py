@@ -10,12 +10,9 @@ from __future__ import annotations
 import json
 import math
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -29,7 +26,7 @@ from ttsgraph.base.secrets import redact
 from ttsgraph.base.waiting import run
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
 from ttsgraph.endpoints.refusals import meaning_of
-from ttsgraph.endpoints.replies import values_in
+from ttsgraph.endpoints.replies import ValueReader
 from ttsgraph.models.client import OUTGOING, OutgoingRequests, whole_text
 
 MAX_BODY_BYTES = 4 * 2**20
@@ -37,8 +34,10 @@ MAX_BODY_BYTES = 4 * 2**20
 
 NO_CONNECTION = "connection refused or broken"
 NO_PROXY = "no connection to the proxy"
+NO_HTTP = "no http URL"
 NO_TLS = "no TLS"
 NO_CERTIFICATE = "a certificate that is not accepted"
+TIMED_OUT = "timed out"
 LONGEST_RETRY_AFTER_S = 600.0
 
 T = TypeVar("T")
@@ -84,15 +83,15 @@ class Http:
 
     async def get(self, to: Target) -> Any:
         """Return the parsed body of a successful response; connecting is limited to CONNECT_S."""
-        async with self.ask(to) as values:
-            return await anext(values, None)
+        found: list[Any] = []
+        await self.ask(to, found.append)
+        return found[0]
 
-    @asynccontextmanager
     async def ask(
-        self, to: Target, body: Mapping[str, Any] | None = None
-    ) -> AsyncIterator[AsyncIterator[Any]]:
-        """Yield an iterator over the values of a successful response as they arrive: the data of
-        its events, or its whole body.
+        self, to: Target, take: Callable[[Any], object], body: Mapping[str, Any] | None = None
+    ) -> None:
+        """Send a request, and pass the values of a successful response to `take` as they arrive:
+        the data of its events, or its whole body.
         """
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -100,13 +99,12 @@ class Http:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         asks = body is not None
-        headers = {**to.headers, **(OUTGOING.get() or OutgoingRequests()).headers}
         try:
             async with self._session.request(
                 "POST" if asks else "GET",
                 to.url,
                 data=_dumps(body).encode() if asks else None,
-                headers=headers,
+                headers={**to.headers, **(OUTGOING.get() or OutgoingRequests()).headers},
                 proxy=to.proxy,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(self._timeout_s, None if asks else CONNECT_S),
@@ -114,8 +112,12 @@ class Http:
                 if not 200 <= answer.status < 300:
                     said = b"".join([piece async for piece in _pieces(answer)])
                     raise fault_of_answer(answer.status, answer.headers, said)
-                async with aclosing(values_in(_pieces(answer))) as values:
-                    yield values
+                reader = ValueReader(take)
+                async for piece in _pieces(answer):
+                    reader.add(piece)
+                    if reader.done:
+                        break
+                reader.end()
         except (aiohttp.ClientError, OSError, ValueError) as error:
             fault = fault_of(error)
             if to.proxy is not None and fault.kind == NO_CONNECTION:
@@ -137,8 +139,8 @@ def _certificates() -> ssl.SSLContext:
 
 
 async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives, decompressed by aiohttp, and an empty piece at its end. Raises
-    Fault if the body exceeds the size limit.
+    """Yield a body as it arrives, decompressed by aiohttp. Raises Fault if the body exceeds the
+    size limit.
     """
     left = MAX_BODY_BYTES
     async for piece in answer.content.iter_any():
@@ -147,7 +149,6 @@ async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             most = MAX_BODY_BYTES / 2**20
             raise Fault(f"expected an answer of at most {most:g} MiB, found a longer one")
         yield piece
-    yield b""
 
 
 def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -> T:
@@ -199,6 +200,8 @@ def fault_of(error: Exception) -> Fault:
     """
     if isinstance(error, Fault):
         return error
+    if isinstance(error, aiohttp.NonHttpUrlClientError):
+        return Fault(NO_HTTP, retry=False, unreached=True)
     if isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
         return Fault(NO_PROXY, unreached=True)
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -208,9 +211,7 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, _NOT_MADE):
         return Fault(NO_CONNECTION, unreached=True)
     if isinstance(error, TimeoutError):
-        return Fault("timed out", overload=True)
-    if "content-encoding" in str(error):
-        return Fault("expected an answer encoded as its header says, but it can't be decoded")
+        return Fault(TIMED_OUT, overload=True)
     if isinstance(error, aiohttp.ClientError | OSError):
         return Fault(NO_CONNECTION)
     return Fault(f"expected an HTTP response, but it can't be read ({type(error).__name__})")
@@ -220,27 +221,21 @@ def fault_of_answer(status: int, headers: Mapping[str, str], said: bytes) -> Fau
     """Return the fault for a response with an error status, including the server's message and its
     meaning.
     """
-    redirect = (
-        " (a redirect, which is not followed; correct base_url)" if 300 <= status < 400 else ""
-    )
-    wait_s = retry_after(headers, time.time())
+    kind = f"HTTP {status}"
+    if 300 <= status < 400:
+        kind += " (a redirect, which is not followed; correct base_url)"
     refusal = meaning_of(said.decode(errors="replace"), status)
-    fault = fault_of_status(status, f"HTTP {status}{redirect}", refusal, wait_s)
+    fault = fault_of_status(status, kind, refusal, retry_after(headers))
     fault.status = status
     return fault
 
 
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return how many seconds the server asks to wait, given as a number or as a date, or None if
-    it doesn't ask. At most LONGEST_RETRY_AFTER_S are returned. `now` is in Unix seconds.
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return how many seconds the server asks to wait, at most LONGEST_RETRY_AFTER_S, or None if it
+    names no number of seconds.
     """
-    value = headers.get("retry-after", "")
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            when = parsedate_to_datetime(value)
-            seconds = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - now
-        except (ValueError, OverflowError):
-            return None
-    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S) if math.isfinite(seconds) else None
+    with suppress(ValueError):
+        seconds = float(headers.get("retry-after", ""))
+        if math.isfinite(seconds):
+            return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S)
+    return None
