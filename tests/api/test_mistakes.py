@@ -81,6 +81,7 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "a model that is not there": (lambda p: p.init("--model", "big"), "expected model 'big'"),
     "no price": (lambda p: ["init", "new", "--questions", "qa.jsonl", "--url", p.url], "--price"),
     "a price below nothing": (lambda p: p.init("--price", "small=-1,2"), "0 or more"),
+    "two endpoints at once": (lambda p: p.init("--url", NOWHERE), "`ttsgraph add"),
     "a price of nobody": (lambda p: p.init("--price", "huge=1,2"), "huge"),
     "a key that is not set": (lambda p: p.init("--key-env", "NOWHERE_KEY"), "NOWHERE_KEY"),
     "a budget that is none": (lambda p: p.init("--budget", "cheap"), "'cheap'"),

@@ -39,7 +39,6 @@ def command(
     group: typer.Typer,
     name: str | None = None,
     shared: Callable[..., None] | None = None,
-    **settings: Any,
 ) -> Callable[[Function], Function]:
     """Return a decorator that registers a function as a command of a group. Positional parameters
     are arguments, the others are options; their help is in the section `Args` of the docstring, or
@@ -51,7 +50,7 @@ def command(
         if shared is not None:
             parameters[-1:] = _described(shared)[1]
         vars(function)["__signature__"] = inspect.Signature(parameters)
-        return group.command(name, help=text, **settings)(function)
+        return group.command(name, help=text)(function)
 
     return register
 

@@ -8,13 +8,12 @@ import asyncio
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
-from typer.core import TyperCommand
 
 from ttsgraph.base.ending import stopped_by_signals
 from ttsgraph.base.errors import InputError
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from ttsgraph.scaffold.add import Additions
     from ttsgraph.scaffold.providers import Provider
 
-ORDER = "options in order"
-ONE_OF_A_URL = ("key_env", "price_prompt", "price_completion")
-OF_A_URL = (*ONE_OF_A_URL, "model", "price", "setting")
 NO_PAGE = "page: not written; to get tables and plots, run pip install 'ttsgraph[page]'"
 
 
@@ -45,8 +41,10 @@ def _options(
     *,
     questions: Path | None = None,
     url: list[str] | None = None,
-    key_env: list[str] | None = None,
+    key_env: str | None = None,
     model: list[str] | None = None,
+    price: list[str] | None = None,
+    setting: Annotated[list[str] | None, typer.Option("--set")] = None,
     budget: str | None = None,
     kind: str | None = None,
     grading: str = "{}",
@@ -54,20 +52,17 @@ def _options(
     answer_column: str | None = None,
     no_header: bool = False,
     name: str | None = None,
-    price: list[str] | None = None,
-    price_prompt: list[float] | None = None,
-    price_completion: list[float] | None = None,
-    setting: Annotated[list[str] | None, typer.Option("--set")] = None,
 ) -> None:
     """Declare the options of `init` and `add`, which `_wanted` reads.
 
     Args:
         questions: questions and answers: CSV, JSONL, JSON, parquet or .xlsx
-        url: URL of an OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env,
-            --model, --set and prices then apply to the preceding --url, or to all endpoints if they
-            come first
-        key_env: environment variable with an endpoint's key
+        url: URL of an OpenAI-compatible endpoint, usually ending in /v1
+        key_env: environment variable with the endpoint's key
         model: models, separated by commas; * matches any text (default: all listed)
+        price: MODEL=PROMPT,ANSWER, or PROMPT,ANSWER for all: dollars per million tokens
+        setting: KEY=VALUE: setting of the endpoint's models, as in a profile's pool: revision=5f0b,
+            api_key_header=api-key, query.api-version=2024-10-21
         budget: budget per question: 0.002 (dollars) or '3 s' (default: a few calls)
         kind: how answers are graded: exact, choice, number, math, json, similarity, judge, ...
             (default: detected from the questions)
@@ -76,47 +71,30 @@ def _options(
         answer_column: column with answers (default: detected by name)
         no_header: the table has no header; columns are named 1, 2, ...
         name: name of the task (default: the file's name)
-        price: MODEL=PROMPT,ANSWER, or PROMPT,ANSWER for all: dollars per million tokens
-        price_prompt: dollars per million prompt tokens, for all models
-        price_completion: dollars per million answer tokens, for all models
-        setting: KEY=VALUE: setting of an endpoint's models, as in a profile's pool: revision=5f0b,
-            api_key_header=api-key, query.api-version=2024-10-21
     """
 
 
-class OrderedCommand(TyperCommand):
-    """Command that records the order of its options, because some apply to the --url before
-    them.
-    """
+@command(app, shared=_options)
+def init(folder: Path, **options: Any) -> None:
+    """Create a project in a new folder, with models of a provider (each is called to test it) and
+    questions (generated sums if none are given).
 
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Record the names of options in the order given, then parse the arguments."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        ctx.meta[ORDER] = [each.name for each in order]
-        return super().parse_args(ctx, args)
-
-
-@command(app, shared=_options, cls=OrderedCommand)
-def init(ctx: typer.Context, folder: Path, **options: Any) -> None:
-    """Create a project in a new folder, with models (each is called to test it) and questions
-    (generated sums if none are given).
-
-    Prints what was detected and, in a terminal, asks for missing information. `ttsgraph add` adds
-    more later. Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
+    `ttsgraph add` adds more, such as models of another provider.
+    Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
 
     Args:
         folder: new folder
     """
     from ttsgraph.scaffold import add
 
-    wanted = _wanted(ctx)
-    lines = add.init(folder, wanted, _terminal())
-    then = "ttsgraph run" if wanted.providers else "ttsgraph add --url ... --questions ..."
+    wanted = _wanted(options)
+    lines = add.init(folder, wanted)
+    then = "ttsgraph run" if wanted.provider else "ttsgraph add --url ... --questions ..."
     echo(*lines, f"next: cd {folder}, then {then}; profiles/{add.PROFILE}.yaml has all settings")
 
 
-@command(app, "add", shared=_options, cls=OrderedCommand)
-def add_to(ctx: typer.Context, *, profile: str | None = None, **options: Any) -> None:
+@command(app, "add", shared=_options)
+def add_to(*, profile: str | None = None, **options: Any) -> None:
     """Add models (each is called to test it) and questions to the project in this folder; other
     settings stay unchanged.
 
@@ -125,27 +103,19 @@ def add_to(ctx: typer.Context, *, profile: str | None = None, **options: Any) ->
     from ttsgraph.scaffold import add
 
     used = profile or params().profile
-    wanted = _wanted(ctx)
+    wanted = _wanted(options)
     task = "" if wanted.questions is None else f" --task {add.task_name(wanted)}"
-    lines = add.add(used, wanted, _terminal())
+    lines = add.add(used, wanted)
     echo(*lines, f"written to profiles/{used}.yaml; next: ttsgraph run{task}")
 
 
-def _terminal() -> Callable[[str], str] | None:
-    """Return a function that prompts the user, or None if standard input isn't a
-    terminal.
-    """
-    return (lambda words: str(typer.prompt(words))) if sys.stdin.isatty() else None
-
-
-def _wanted(ctx: typer.Context) -> Additions:
+def _wanted(given: Mapping[str, Any]) -> Additions:
     """Return the additions that a command's options request. Raises InputError if an option is
     invalid.
     """
     from ttsgraph.scaffold.add import Additions
     from ttsgraph.scaffold.questions import QuestionSource
 
-    given = ctx.params
     try:
         grading = json.loads(given["grading"])
     except json.JSONDecodeError as error:
@@ -155,74 +125,41 @@ def _wanted(ctx: typer.Context) -> Additions:
         ) from None
     if not isinstance(grading, dict):
         raise InputError(f"--grading: expected a JSON object, found {given['grading'][:40]}")
-    questions = given["questions"] and QuestionSource(
-        given["questions"],
-        given["kind"],
-        grading,
-        given["question_column"],
-        given["answer_column"],
-        not given["no_header"],
+    columns = given["question_column"], given["answer_column"]
+    file = given["questions"]
+    questions = file and QuestionSource(
+        file, given["kind"], grading, *columns, not given["no_header"]
     )
-    return Additions(
-        providers_of(ctx.meta[ORDER], given), questions, given["name"], given["budget"]
-    )
+    return Additions(_provider(given), questions, given["name"], given["budget"])
 
 
-def providers_of(order: Sequence[str], given: Mapping[str, Any]) -> list[Provider]:
-    """Return the endpoints, each with the options that follow its --url in the `order` of options.
-    Options before the first --url apply to all endpoints. Raises InputError for a repeated --url,
-    or an invalid or ambiguous option.
-    """
-    values = {name: iter(given[name] or ()) for name in ("url", *OF_A_URL)}
-    shared: dict[str, list[Any]] = {name: [] for name in OF_A_URL}
-    current = shared
-    each: dict[str, dict[str, list[Any]]] = {}
-    for name in order:
-        if name == "url":
-            url = next(values["url"]).rstrip("/")
-            if url in each:
-                raise InputError(f"--url: expected each endpoint once, found {url} twice")
-            current = each[url] = {name: [] for name in OF_A_URL}
-        elif name in OF_A_URL:
-            current[name].append(next(values[name]))
-    for name in ONE_OF_A_URL:
-        counts = [len(options[name]) for options in (shared, *each.values())]
-        if max(counts) > 1:
-            raise InputError(
-                f"--{name.replace('_', '-')}: expected it at most once per --url, found it"
-                f" {max(counts)} times"
-            )
-        if name != "key_env" and sum(counts) == 1:  # a single price applies to all
-            shared[name] = list(given[name])
-    return [_provider(url, shared, own) for url, own in each.items()]
-
-
-def _provider(url: str, shared: dict[str, list[Any]], own: dict[str, list[Any]]) -> Provider:
-    """Return one endpoint; its own options take precedence over the shared ones. Raises InputError
-    if an option is invalid.
+def _provider(given: Mapping[str, Any]) -> Provider | None:
+    """Return the endpoint that a command's options name, or None if they name none. Raises
+    InputError if an option is invalid.
     """
     from ttsgraph.scaffold.providers import Provider, read_price
 
-    first = {name: own[name] or shared[name] for name in OF_A_URL}
-    parts = [*first["price_prompt"], *first["price_completion"]]
-    if len(parts) == 1:
+    urls = given["url"] or []
+    if len(urls) > 1:
         raise InputError(
-            "expected --price-prompt and --price-completion together: dollars per million tokens"
-            " (0 if free)"
+            f"--url: expected one endpoint, found {len(urls)}; add the others with `ttsgraph add"
+            " --url`, each with its own key, models and prices"
         )
-    price = read_price("--price-prompt", ",".join(map(str, parts))) if parts else None
-    key_env = next(filter(None, first["key_env"]), None)
+    if not urls:
+        return None
+    key_env = given["key_env"] or None
     refuse_secrets({"api_key_env": key_env}, "--key-env")
     prices = {}
-    for text in shared["price"] + own["price"]:
+    for text in given["price"] or ():
         name, _, values = text.rpartition("=")
-        if name:
-            prices[name] = read_price(f"--price {name}", values)
-        else:
-            price = read_price("--price", values)
-    models = tuple(name.strip() for name in ",".join(first["model"]).split(",") if name.strip())
+        prices[name] = read_price(f"--price {name}".rstrip(), values)
+    names = (name.strip() for name in ",".join(given["model"] or ()).split(","))
     return Provider(
-        url, key_env, models, price, prices, _settings(shared["setting"] + own["setting"])
+        urls[0].rstrip("/"),
+        key_env,
+        tuple(filter(None, names)),
+        prices,
+        _settings(given["setting"] or ()),
     )
 
 
