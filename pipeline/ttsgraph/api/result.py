@@ -12,8 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ttsgraph.api.comparing import preset_case
 from ttsgraph.api.given import TASK, Models, profile_of, questions_file
+from ttsgraph.api.team import preset_case
 from ttsgraph.api.whole import METHOD, WholeSearch, search_whole, verdict_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.extras import missing

@@ -224,56 +224,32 @@ def run(*, task: str | None = None, method: str | None = None, limit: float | No
 
 
 @command(app)
-def compare(
-    *,
-    methods: str | None = None,
-    preset: Path | None = None,
-    seeds: Annotated[int, typer.Option(min=2)] = 10,
-    task: str | None = None,
-    profile: str | None = None,
-) -> None:
-    """Compare methods over seeds, or a given team of models with a search at the same cost.
-
-    All are tested on the same questions and compared with paired tests.
+def compare(*, preset: Path, task: str | None = None, profile: str | None = None) -> None:
+    """Compare a given team of models with a search that may spend as much per question, on the same
+    test questions and with paired tests.
 
     Example: ttsgraph compare --preset team.yaml
 
     Args:
-        methods: search methods, separated by commas; the others are compared with the first
-        preset: team of models to compare with a search at the same cost: proposers and an
-            aggregator (YAML), or a graph (JSON)
-        seeds: number of seeds for --methods
+        preset: proposers and an aggregator (YAML), or a graph (JSON)
     """
-    from ttsgraph.api.comparing import compare_methods, in_lines, preset_case, splits_of
     from ttsgraph.api.result import result_of, shown_progress
+    from ttsgraph.api.team import preset_case
     from ttsgraph.api.whole import search_whole
     from ttsgraph.base.files import json_text, write_text
+    from ttsgraph.stages.project import questions_by_split
 
-    if (methods is None) == (preset is None):
-        raise InputError("expected either --methods a,b or --preset team.yaml")
     settings = params()
     loaded, name, chosen = settings_of(profile, task)
-    if preset is not None:
-        team = preset_case(preset, loaded)
-        label = preset.stem
-        splits = splits_of(loaded, chosen, settings.seed)
-        with shown_progress(True) as publish:
-            method = settings.methods[0]
-            work = search_whole(
-                loaded, chosen, splits, settings.seed, method, publish=publish, say=echo, team=team
-            )
-            table = result_of(asyncio.run(work)).compare()
-        data = {"team": label, "seed": settings.seed} | table.to_dict()
-        lines = [str(table)]
-    else:
-        named = [each.strip() for each in (methods or "").split(",") if each.strip()]
-        label = "-".join(named)
-        numbers = range(settings.seed, settings.seed + seeds)
-        data = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
-        lines = list(in_lines(data))
-    path = Path("results") / name / chosen / "compare" / f"{label}.json"
-    write_text(path, json_text(data))
-    echo(*lines, f"written to {path}, with the seeds")
+    team = preset_case(preset, loaded)
+    splits = questions_by_split(loaded, chosen, settings.seed)
+    known = loaded, chosen, splits, settings.seed, settings.methods[0]
+    with stopped_by_signals(), shown_progress(True) as publish:
+        work = search_whole(*known, publish=publish, say=echo, team=team)
+        table = result_of(asyncio.run(work)).compare()
+    path = Path("results") / name / chosen / "compare" / f"{preset.stem}.json"
+    write_text(path, json_text({"seed": settings.seed} | table.to_dict()))
+    echo(str(table), f"written to {path}")
 
 
 @command(app)
