@@ -142,7 +142,8 @@ def draw(
 def export(
     graph: str, *, out: Annotated[Path, typer.Option("--out", "-o")] = Path("answers.py")
 ) -> None:
-    """Write a found graph as one readable Python file that needs only the openai package.
+    """Write a found graph as one readable Python file that needs only the packages openai and, for
+    votes, finalanswer.
 
     Example: ttsgraph export results/mine/sample/found --out answers.py
 
