@@ -1,5 +1,5 @@
-"""Result of a search, for use in Python code and notebooks: a graph that can be asked, compared,
-saved, exported and served.
+"""Result of a search, for use in Python code and notebooks: a graph that can be asked, compared and
+saved. A saved one is served and exported by commands.
 """
 
 from __future__ import annotations
@@ -8,25 +8,22 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from ttsgraph.api.given import TASK, Models, profile_of, questions_file
 from ttsgraph.api.team import preset_case
 from ttsgraph.api.whole import METHOD, WholeSearch, search_whole, verdict_of
-from ttsgraph.base.errors import InputError
 from ttsgraph.base.extras import missing
 from ttsgraph.base.files import FOUND, json_text, read_json, write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.base.style import in_both_themes
 from ttsgraph.base.waiting import run
-from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.reporting.answer import sentence_for
-from ttsgraph.reporting.explain import ways
 from ttsgraph.reporting.figures import TableSource, plain
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.settings.profile import Params, load_profile
@@ -125,10 +122,6 @@ class Result:
         """Graph to use; a notebook draws it."""
         return self.deployed.graph
 
-    def drawn(self) -> list[str]:
-        """Return lines that describe the graph."""
-        return list(ways(self.graph, self.deployed.profile.model_pool()))
-
     def compare(self) -> Comparison:
         """Return all tested graphs, compared on the same questions."""
         return self.tested
@@ -163,41 +156,12 @@ class Result:
                 missing(error)  # raises if no extra provides the module
         return place
 
-    def export(self, file: str | Path) -> Path:
-        """Write the graph as a Python program; return the file's path. Raises InputError if the
-        graph has a feature that can't be exported.
-        """
-        from ttsgraph.api.export import export
-
-        path = Path(file)
-        write_text(path, export(self.deployed))
-        return path
-
-    def serve(self, host: str = "127.0.0.1", port: int = 8080, no_key: bool = False) -> None:
-        """Serve the graph as a model of an OpenAI-compatible server. Raises InputError if the
-        result isn't saved, or the packages needed to serve it aren't installed.
-        """
-        if self.folder is None:
-            raise InputError("expected a saved result: call result.save('folder') before serving")
-        try:
-            from ttsgraph.service import server
-        except ModuleNotFoundError as error:
-            raise InputError(missing(error)) from None
-        from ttsgraph.settings.service import ServiceSettings
-
-        loader = FileLoader((self.folder,))
-        server.serve(loader, loader.names, ServiceSettings(host=host, port=port), no_key)
-
     def __repr__(self) -> str:
         graph = self.graph
         return (
             f"<Result: {len(graph.nodes)} nodes, width {graph.width}, depth {graph.depth};"
             f" {self.tested.reason}>"
         )
-
-    def _repr_html_(self) -> str:
-        table = f"<pre>{escape(str(self.tested))}</pre>"
-        return f"{_picture(self.graph)}<p>{escape(self.sentence)}</p>{table}"
 
 
 def search(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ttsgraph.deployment.bundle import DeployedVersion
     from ttsgraph.settings.profile import Profile
 
-graph_app = typer.Typer(help="Inspect, run and draw one graph.", no_args_is_help=True)
+graph_app = typer.Typer(help="Run and draw one graph.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
 
 
@@ -49,40 +49,6 @@ def _found(
     for node in graph.nodes:
         _ = loaded.model_pool()[node.model]
     return graph, loaded, chosen, None
-
-
-@command(graph_app)
-def validate(graph: str, *, profile: str | None = None) -> None:
-    """Check that a graph is acyclic and has one sink, and that its roles and models are known.
-
-    Example: ttsgraph graph validate graph.json --profile paper
-    """
-    found, *_ = _found(graph, profile)
-    size = {"n_nodes": len(found.nodes), "width": found.width, "depth": found.depth}
-    print_json({"valid": True, "hash": found.content_hash} | size)
-
-
-@command(graph_app)
-def cost(graph: str, *, profile: str | None = None, task: str | None = None) -> None:
-    """Show the cost of a graph per question: FLOPs, budget units, dollars.
-
-    Example: ttsgraph graph cost graph.json --profile paper --task math
-    """
-    found, loaded, chosen, _ = _found(graph, profile, task)
-    flops = None if loaded.model_pool().unknown else loaded.cost_model(chosen, "flops")
-    print_json(
-        {
-            "flops": None if flops is None else flops.graph_cost(found) * flops.unit,
-            "budget_units": loaded.cost_model(chosen, loaded.budget.metric).graph_cost(found),
-            "budget_metric": loaded.budget.metric,
-            "budget_limit": loaded.budget.limit,
-            "budget_of": loaded.budget.limits,
-            "dollars": loaded.cost_model(chosen, "dollars").graph_cost(found),
-            "width": found.width,
-            "depth": found.depth,
-            "n_nodes": len(found.nodes),
-        }
-    )
 
 
 @command(graph_app)
@@ -159,8 +125,8 @@ def export(
 
 @command(app)
 def explain(graph: str, *, profile: str | None = None, task: str | None = None) -> None:
-    """Describe a graph, its cost per question and, if it was found here, each node's contribution
-    on the test questions.
+    """Check and describe a graph, with its cost per question and, if it was found here, each node's
+    contribution on the test questions.
 
     A results folder or a version has its own profile and task.
 

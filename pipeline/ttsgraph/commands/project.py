@@ -200,6 +200,7 @@ def run(*, task: str | None = None, method: str | None = None, limit: float | No
             limits.dollars of the profile)
     """
     from ttsgraph.api.result import project_search, shown_progress
+    from ttsgraph.reporting.explain import ways
 
     if limit is not None and not 0 < limit < math.inf:  # NaN is refused too
         raise InputError(
@@ -214,7 +215,7 @@ def run(*, task: str | None = None, method: str | None = None, limit: float | No
         echo(
             f"{name}: {result.sentence}",
             "",
-            *(f"  {line}" for line in result.drawn()),
+            *(f"  {line}" for line in ways(result.graph, result.deployed.profile.model_pool())),
             "",
             str(result.compare()),
             f"spent ${result.spent.dollars:.4f}; the graph is in {folder}",
