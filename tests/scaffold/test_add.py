@@ -17,7 +17,7 @@ from ttsgraph.settings.profile import load_params, load_profile
 
 ROOT = Path(__file__).parents[2]
 FACTS = {"total": 8.03e9, "non_embedding": 6.98e9, "layers": 32, "hidden": 4096}
-SIZES = [part for key, value in FACTS.items() for part in ("--set", f"{key}={value:g}")]
+SIZES = ("--set", json.dumps(FACTS))
 PROFILE = Path(__file__).with_name("profile.yaml").read_text()
 PARAMS = "# what is searched\nprofile: mine\ntasks: [sums]\nmethods: [random]\n"
 
@@ -79,8 +79,8 @@ def test_questions_become_a_task_whose_costs_are_known(project: Path, stub: Stub
 def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(
     project: Path, stub: StubServer, url: str
 ) -> None:
-    options = ("--model", "other", *SIZES, *PRICES, "--set", "revision=5f0b02c")
-    options += ("--key-env", "", "--set", "query.debug=")
+    more = {"revision": "5f0b02c", "query": {"debug": ""}}
+    options = ("--model", "other", "--set", json.dumps(FACTS | more), *PRICES, "--key-env", "")
     output = done("add", "--url", url, *options, "--profile", "mine")
     assert "other: $1 and $2 per million tokens (as given)" in output
     assert [request["model"] for request in stub.requests] == ["org/other"]

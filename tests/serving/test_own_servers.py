@@ -137,7 +137,7 @@ def test_add_finds_what_a_server_tells_and_asks_for_the_rest(name, server, tmp_p
     if "api_key_env" in LINES[name]:
         command += ["--key-env", LINES[name]["api_key_env"]]
     if name == "on-azure":
-        command += ["--set", "api_key_header=api-key", "--set", "query.api-version=2024-10-21"]
+        command += ["--set", '{api_key_header: api-key, query: {api-version: "2024-10-21"}}']
     done = CliRunner().invoke(app, command)
     if name not in PRICES:
         assert "--price" in str(done.exception)

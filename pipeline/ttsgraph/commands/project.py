@@ -5,10 +5,9 @@ settings.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,7 +43,7 @@ def _options(
     key_env: str | None = None,
     model: list[str] | None = None,
     price: list[str] | None = None,
-    setting: Annotated[list[str] | None, typer.Option("--set")] = None,
+    setting: Annotated[str, typer.Option("--set")] = "{}",
     budget: str | None = None,
     kind: str | None = None,
     grading: str = "{}",
@@ -61,8 +60,8 @@ def _options(
         key_env: environment variable with the endpoint's key
         model: models, separated by commas; * matches any text (default: all listed)
         price: MODEL=PROMPT,ANSWER, or PROMPT,ANSWER for all: dollars per million tokens
-        setting: KEY=VALUE: setting of the endpoint's models, as in a profile's pool: revision=5f0b,
-            api_key_header=api-key, query.api-version=2024-10-21
+        setting: settings of the endpoint's models, as in a profile's pool, as JSON:
+            '{"api_key_header": "api-key", "query": {"api-version": "2024-10-21"}}'
         budget: budget per question: 0.002 (dollars) or '3 s' (default: a few calls)
         kind: how answers are graded: exact, choice, number, math, json, similarity, judge, ...
             (default: detected from the questions)
@@ -116,15 +115,7 @@ def _wanted(given: Mapping[str, Any]) -> Additions:
     from ttsgraph.scaffold.add import Additions
     from ttsgraph.scaffold.questions import QuestionSource
 
-    try:
-        grading = json.loads(given["grading"])
-    except json.JSONDecodeError as error:
-        raise InputError(
-            "--grading: expected a JSON object, but it can't be read:"
-            f" {error.msg} at column {error.colno}"
-        ) from None
-    if not isinstance(grading, dict):
-        raise InputError(f"--grading: expected a JSON object, found {given['grading'][:40]}")
+    grading = _mapping("--grading", given["grading"])
     columns = given["question_column"], given["answer_column"]
     file = given["questions"]
     questions = file and QuestionSource(
@@ -159,30 +150,20 @@ def _provider(given: Mapping[str, Any]) -> Provider | None:
         key_env,
         tuple(filter(None, names)),
         prices,
-        _settings(given["setting"] or ()),
+        _mapping("--set", given["setting"]),
     )
 
 
-def _settings(texts: Sequence[str]) -> dict[str, Any]:
-    """Return settings such as revision=5f0b or query.version=2 as data. Raises InputError for a
-    malformed one.
-    """
-    found: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        section, dot, name = key.partition(".")
-        try:
-            if not key or not equals:
-                raise TypeError
-            if dot:
-                found.setdefault(section, {})[name] = value
-            else:
-                found[key] = yaml.safe_load(value)
-        except (yaml.YAMLError, TypeError):
-            raise InputError(
-                f"--set: expected KEY=VALUE such as revision=5f0b, with a value in YAML, found"
-                f" {text!r}"
-            ) from None
+def _mapping(option: str, text: str) -> dict[str, Any]:
+    """Return settings in JSON or YAML, as an option has them. Raises InputError for other text."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        found = None
+    if not isinstance(found, dict):
+        raise InputError(
+            f"{option}: expected settings in JSON, such as '{{\"name\": 1}}', found {text[:80]!r}"
+        )
     return found
 
 

@@ -23,7 +23,7 @@ from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Message
 from ttsgraph.runtime.limits import PROJECT, Account, counted
 from ttsgraph.scaffold.probes import TEMPERATURE, ProbedModel, ask_each, room_for
-from ttsgraph.scaffold.providers import Offer, Provider, candidates
+from ttsgraph.scaffold.providers import Provider, candidates
 from ttsgraph.scaffold.questions import GradedQuestions, QuestionSource, look_at
 from ttsgraph.scaffold.settings_text import SettingsText
 from ttsgraph.settings.plugins import PLUGINS
@@ -147,18 +147,18 @@ class _Project:
             self.profile.require_free("tasks", name)
             lines += [*looked.lines, split_words(len(looked.rows))]
         held = self.profile.plain["pool"]
-        offers: dict[str, Offer] = {}
+        offers: dict[str, tuple[dict[str, Any], str]] = {}
         left_out: list[str] = []
         if wanted.provider is not None:
             offers, left_out = candidates(wanted.provider, held)
             if not offers and looked is None:
                 raise InputError("; ".join(left_out))
-        new = {name: one.entry for name, one in offers.items()}
+        new = {name: entry for name, (entry, _) in offers.items()}
         reached = {name: entry for name, entry in held.items() if looked and _is_reached(entry)}
         found: list[ProbedModel] = []
         failed: list[str] = []
         if new or reached:
-            priced = {name: one.priced for name, one in offers.items()}
+            priced = {name: source for name, (_, source) in offers.items()}
             found, failed = asyncio.run(ask_each(reached | new, self.first_prompt(looked), priced))
         added = [each for each in found if each.name in new]
         if failed and not (added if new else found):

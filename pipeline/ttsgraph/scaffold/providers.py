@@ -14,18 +14,10 @@ from urllib.parse import urlsplit
 from ttsgraph.base.errors import EndpointError, InputError
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
-from ttsgraph.endpoints.endpoint import Endpoint, path_advice, trouble, users
+from ttsgraph.endpoints.endpoint import Endpoint, path_advice, trouble
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import UNLISTED
-from ttsgraph.endpoints.replies import NOT_JSON
-from ttsgraph.endpoints.transport import (
-    NO_CONNECTION,
-    NO_PROXY,
-    Http,
-    ask_once,
-    listed_by,
-    plain_name,
-)
+from ttsgraph.endpoints.transport import Http, ask_once, listed_by, plain_name
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.clients import endpoint_of
 
@@ -37,11 +29,6 @@ models, all of them are used unless the user chooses some.
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
 DOLLARS = "dollars per million tokens of prompts and answers; 0 if free"
 TIMEOUT_S = 15.0
-AWAY = (502, 503, 504)
-"""HTTP statuses with which a proxy says that there is no server behind it."""
-
-SENT = ("extra_body", "query", "system_role", "variants")
-"""Settings of a model that change its requests."""
 
 ListPrice = Mapping[str, float]
 """Dollars per million tokens of `prompt` and `completion`."""
@@ -71,36 +58,27 @@ class Provider:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Model of a provider: its entry in a profile's pool, and the source of its price."""
-
-    entry: Mapping[str, Any]
-    priced: str
-
-
 def candidates(
     provider: Provider, held: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, Offer], list[str]]:
-    """Return the chosen or listed models with their prices, under new names for the pool, and a
-    line for each model that is left out: it is in the pool already, or, if it wasn't named, its
-    price is unknown.
+) -> tuple[dict[str, tuple[dict[str, Any], str]], list[str]]:
+    """Return the entries of the chosen or listed models, with the source of their prices, under new
+    names for the pool; and a line for each model that is left out: it is in the pool already, or,
+    if it wasn't named, its price is unknown.
 
     `held` has the entries of the pool by name. Raises InputError for a model that isn't listed, or
     a price that is unknown.
     """
     listed = _listed(provider)
-    pool: dict[str, Offer] = {}
+    pool: dict[str, tuple[dict[str, Any], str]] = {}
     lines = []
     unpriced = []
     unused = set(provider.prices) - {""}
     for served_as in _chosen(provider, listed):
         plain = plain_name(served_as)
-        entry = provider.entry(served_as, plain in listed)
-        if own_names := [name for name, own in held.items() if _is_held(entry, name, own)]:
+        if own := [n for n, entry in held.items() if _is_held(served_as, provider.url, n, entry)]:
             lines.append(
-                f"{served_as} is in the pool already, as {own_names[0]}; to change it, edit its"
-                " entry in the profile"
+                f"{served_as} is in the pool already, as {own[0]}; to change it, or to ask it in"
+                " other ways too (`variants`), edit its entry in the profile"
             )
             continue
         short = served_as.rsplit("/", 1)[-1]
@@ -111,7 +89,8 @@ def candidates(
         unused -= set(own)
         given = provider.prices.get(own[0] if own else "")
         if price := _priced(served_as, provider.url, given, listed.get(plain)):
-            pool[name] = Offer(entry | {"price": dict(price[0])}, price[1])
+            entry = provider.entry(served_as, plain in listed)
+            pool[name] = entry | {"price": dict(price[0])}, price[1]
         else:
             unpriced.append(
                 f"{served_as}: expected its price; set it with --price {short}=0.1,0.3 ({DOLLARS})"
@@ -126,19 +105,17 @@ def candidates(
     return pool, lines + [f"left out: {each}" for each in unpriced]
 
 
-def _is_held(entry: Mapping[str, Any], name: str, held: Mapping[str, Any]) -> bool:
-    """Return True if an entry of the pool sends the same requests as a new entry: to the same model
-    and URL, with the same settings among SENT.
-    """
+def _is_held(served_as: str, url: str, name: str, held: Mapping[str, Any]) -> bool:
+    """Return True if an entry of the pool is this model at this URL."""
     urls = held.get("base_url") or []
-    own = {"served_as": name, **held}
-    same = all(own.get(key) == entry[key] for key in ("served_as", *SENT) if key in entry)
-    return same and entry["base_url"] in ([urls] if isinstance(urls, str) else urls)
+    return held.get("served_as", name) == served_as and url in (
+        [urls] if isinstance(urls, str) else urls
+    )
 
 
 def _listed(provider: Provider) -> dict[str, ListPrice | None]:
     """Return the models that a provider lists, each with its listed price or None; empty if it has
-    no list, or if it doesn't answer but its models are named.
+    no list.
 
     Raises InputError if its URL is invalid, and EndpointError if its key isn't set or the endpoint
     doesn't respond as expected.
@@ -152,16 +129,7 @@ def _listed(provider: Provider) -> dict[str, ListPrice | None]:
             f"{redact(url)}: expected a URL without a password, because profiles are shared; put"
             " the password into an environment variable, and name that with --key-env"
         )
-    try:
-        return models_at(endpoint_of("", settings))
-    except EndpointError as error:
-        fault = error.__cause__
-        if not provider.models or not isinstance(fault, Fault):
-            raise
-        away = fault.status in AWAY or fault.kind in (NO_CONNECTION, NO_PROXY, NOT_JSON)
-        if away or users(fault):
-            raise
-        return {}  # a call will show whether the chosen models exist
+    return models_at(endpoint_of("", settings))
 
 
 def _chosen(provider: Provider, listed: Mapping[str, Any]) -> Sequence[str]:
