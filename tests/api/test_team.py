@@ -101,7 +101,7 @@ def test_a_team_is_compared_with_a_search_at_its_cost(project):
     (project / "mine.yaml").write_text(yaml.safe_dump(TEAM))
     shown = done("compare", "--preset", "mine.yaml")
     assert "worth it" in shown
-    kept = json.loads((project / "results/simulated/math/compare/mine.json").read_text())
+    kept = json.loads((project / "results/simulated/math/compare/mine/comparison.json").read_text())
     costs = {row["graph"]: row["cost"] for row in kept["rows"]}
     assert costs["found graph"] <= costs["mine"] * 1.001
     assert kept["verdict"] in shown

@@ -127,7 +127,7 @@ def test_a_team_is_compared_as_the_page_says(tmp_path: Path) -> None:
         (folder / "team.yaml").write_text(team)
         _, said = typed(compare, folder)
         assert verdict.search(said)
-        assert (folder / "results/mine/support/compare/team.json").exists()
+        assert (folder / "results/mine/support/compare/team/comparison.json").exists()
         program = block_with(page, '"proposers": ["small"').replace(LISTED_AT, url)
         assert verdict.search(run(["-c", f"{program}\nprint(result.compare())"], tmp_path))
 

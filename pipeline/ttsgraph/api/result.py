@@ -20,7 +20,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.base.style import in_both_themes
 from ttsgraph.base.waiting import run
 from ttsgraph.deployment.bundle import DeployedVersion
-from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone, ignore
+from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.reporting.answer import sentence_for
@@ -108,7 +108,6 @@ class Result:
     deployed: DeployedVersion
     tested: Comparison
     spent: Expense = field(default_factory=Expense)
-    folder: Path | None = None
     searched: WholeSearch | None = None
     profile: str = "search"
 
@@ -146,7 +145,6 @@ class Result:
         place.mkdir(parents=True, exist_ok=True)
         self.deployed.write(place)
         write_text(place / COMPARISON, json_text(self.tested.to_dict()))
-        self.folder = place
         if self.searched is not None:
             try:
                 from ttsgraph.api.kept import write_kept  # needs the extra `page`
@@ -219,7 +217,7 @@ def load(folder: str | Path) -> Result:
     place = Path(folder)
     data = read_json(place / COMPARISON, "search")
     comparison = Comparison(**data | {"rows": tuple(data["rows"])})
-    return Result(DeployedVersion.read(place / "bundle.json"), comparison, folder=place)
+    return Result(DeployedVersion.read(place / "bundle.json"), comparison)
 
 
 def result_of(searched: WholeSearch, profile: str = "search") -> Result:
@@ -253,8 +251,10 @@ async def project_search(
     say: Callable[[str], None],
     method: str | None = None,
     limit: float | None = None,
+    team: Path | None = None,
 ) -> tuple[Result, Path]:
-    """Search a task of the project and save the result below results/.
+    """Search a task of the project and save the result below results/. With a `team`, test it too,
+    and search for at most its cost.
 
     `limit` is the maximum, in dollars, that the project may spend over all its runs. Raises
     InputError and RunStopped like `search_whole`.
@@ -263,43 +263,41 @@ async def project_search(
     if limit is not None:
         limits = profile.limits.model_copy(update={"dollars": limit})
         profile = profile.model_copy(update={"limits": limits})
+    case = None if team is None else preset_case(team, profile)
     splits = questions_by_split(profile, task, params.seed)
-    searched = await search_whole(
-        profile, task, splits, params.seed, method or params.methods[0], publish=publish, say=say
-    )
+    method = method or params.methods[0]
+    known = profile, task, splits, params.seed, method
+    searched = await search_whole(*known, publish=publish, say=say, team=case)
     result = result_of(searched, params.profile)
+    folder = Path("results") / params.profile / task
+    if team is not None:
+        return result, result.save(folder / "compare" / team.stem)
     table = result.compare()
     found = table.rows[0]
     used = next(row for row in table.rows if row["graph"] == table.used)
     shown = ("accuracy", "cost")
     scores = {"seed": params.seed} | {name: used[name] for name in shown}
     scores |= {f"found_{name}": found[name] for name in shown}
-    folder = Path("results") / params.profile / task
     write_text(folder / SCORES, json_text(scores))
     return result, result.save(folder / FOUND)
 
 
 @contextmanager
 def shown_progress(wanted: bool) -> Iterator[Publish]:
-    """Show a bar that counts answered questions, also in a notebook; do nothing if not `wanted`."""
-    if not wanted:
-        yield ignore
-        return
+    """While a search runs, show how many questions are answered, also in a notebook; show nothing
+    if not `wanted`.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     counted = TextColumn("{task.completed:.0f} questions answered")
     columns = (TextColumn("search"), BarColumn(), counted, TimeElapsedColumn())
-    bar = Progress(*columns, console=Console(stderr=True))
-    task = bar.add_task("search", total=None)
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not wanted) as bar:
+        task = bar.add_task("search", total=None)
 
-    def publish(event: Event) -> None:
-        if isinstance(event, QuestionDone):
-            bar.start()  # not earlier, so that input errors appear without a bar
-            bar.advance(task)
+        def publish(event: Event) -> None:
+            if isinstance(event, QuestionDone):
+                bar.advance(task)
 
-    try:
         yield publish
-    finally:
-        if bar.live.is_started:
-            bar.stop()

@@ -156,15 +156,11 @@ def loader_of(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
         return files, files.names
     for model in models:
         registered = "@" in model or "/" not in model or re.fullmatch(r"[^/]+/\d+", model)
-        if not registered and not Path(model).is_dir():
+        if not Path(model).is_dir() and (folders or not registered):
             raise InputError(
-                f"{model}: expected a results folder or a name like math@champion, but there is no"
-                " such folder; create it with `make repro` or `ttsgraph run`"
+                f"{model}: expected either results folders or names like math@champion, but there"
+                " is no such folder; create it with `make repro` or `ttsgraph run`"
             )
-    if folders:
-        raise InputError(
-            f"expected either folders or names like math@champion, found both: {', '.join(models)}"
-        )
     from ttsgraph_flows.registry import RegistryLoader
 
     return RegistryLoader(params().tracking_uri), tuple(models)

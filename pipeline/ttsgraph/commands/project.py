@@ -215,23 +215,14 @@ def compare(*, preset: Path, task: str | None = None, profile: str | None = None
     Args:
         preset: proposers and an aggregator (YAML), or a graph (JSON)
     """
-    from ttsgraph.api.result import result_of, shown_progress
-    from ttsgraph.api.team import preset_case
-    from ttsgraph.api.whole import search_whole
-    from ttsgraph.base.files import json_text, write_text
-    from ttsgraph.stages.project import questions_by_split
+    from ttsgraph.api.result import project_search, shown_progress
 
-    settings = params()
-    loaded, name, chosen = settings_of(profile, task)
-    team = preset_case(preset, loaded)
-    splits = questions_by_split(loaded, chosen, settings.seed)
-    known = loaded, chosen, splits, settings.seed, settings.methods[0]
+    _, name, chosen = settings_of(profile, task)
+    settings = params().model_copy(update={"profile": name})
     with stopped_by_signals(), shown_progress(True) as publish:
-        work = search_whole(*known, publish=publish, say=echo, team=team)
-        table = result_of(asyncio.run(work)).compare()
-    path = Path("results") / name / chosen / "compare" / f"{preset.stem}.json"
-    write_text(path, json_text({"seed": settings.seed} | table.to_dict()))
-    echo(str(table), f"written to {path}")
+        work = project_search(settings, chosen, publish, echo, team=preset)
+        result, folder = asyncio.run(work)
+    echo(str(result.compare()), f"written to {folder}")
 
 
 @command(app)
@@ -308,15 +299,16 @@ def prepare(*, profile: str | None = None) -> None:
 
 @command(app)
 def schema() -> None:
-    """Write JSON schemas that let editors complete params.yaml and profiles.
+    """Write JSON schemas with which editors complete and check params.yaml and profiles.
 
     Example: ttsgraph schema
     """
+    from ttsgraph.base.files import json_text, write_text
     from ttsgraph.base.state import STATE
-    from ttsgraph.scaffold.schemas import write_schemas
+    from ttsgraph.settings.profile import Params, Profile
 
-    params, profile = write_schemas(STATE / "schema")
-    echo(f"{params}: params.yaml begins with `# yaml-language-server: $schema={params.as_posix()}`")
-    echo(
-        f"{profile}: profiles begin with `# yaml-language-server: $schema=../{profile.as_posix()}`"
-    )
+    for name, kind, above in (("params", Params, ""), ("profile", Profile, "../")):
+        path = STATE / "schema" / f"{name}.json"
+        write_text(path, json_text(kind.model_json_schema()))
+        first = f"# yaml-language-server: $schema={above}{path.as_posix()}"
+        echo(f"{path}: for files whose first line is `{first}`")

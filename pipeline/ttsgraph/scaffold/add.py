@@ -171,8 +171,7 @@ class _Project:
             words = [said]
         self.add_models(added)
         if looked is not None:
-            path = self.place_of(name, looked, wanted.questions)
-            self.add_task(name, looked, path, found)
+            self.add_task(name, looked, self.place_of(name, looked), found)
         self.write(found)
         return [*lines, *(each.line for each in added), *left_out, *failed, *words]
 
@@ -201,21 +200,15 @@ class _Project:
                 if (measured := (task.get("lengths") or {}).get("measured")) is not None:
                     measured.update(self.profile.node(each.lengths))
 
-    def place_of(self, name: str, looked: GradedQuestions, given: QuestionSource | None) -> Path:
-        """Add a file with the questions to the files to write, and return its path.
-
-        The user's own files are never changed: if the given file is where the new one would be, and
-        its text differs, another path is used. Raises InputError if a different file is already at
-        the path.
+    def place_of(self, name: str, looked: GradedQuestions) -> Path:
+        """Add a file with the questions to the files to write, and return its path. Raises
+        InputError if a different file is already there.
         """
         path = INPUTS / f"{name}.jsonl"
-        own = given is not None and (self.folder / path).resolve() == given.path.resolve()
-        if own and path.read_text() != looked.text:
-            path = INPUTS / f"{name}-read.jsonl"
         held = self.folder / path
         if held.exists() and held.read_text() != looked.text:
             raise InputError(
-                f"{path}: expected no file there, found one with other content; remove it, or"
+                f"{path}: expected no file there, or the same questions, found other content;"
                 " choose another --name"
             )
         self.files[path] = looked.text
@@ -342,30 +335,25 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
     """Return the budget per question, as settings and as a message. Raises InputError if even the
     cheapest call exceeds it.
     """
-    number = _BUDGET.fullmatch(budget or "")
-    if number and not (number[1] or number[3]):
-        budget = f"${number[2]}"
-    if not found:
-        return budget_of(str(budget)), f"a question may cost {budget}"
     by_cost = sorted(found, key=lambda model: model.dollars)
-    cheapest, costliest = by_cost[0], by_cost[-1]
-    slowest_s = max(model.calls[-1].latency_s for model in found)
-    usual = f"{max(SECONDS, CALLS * slowest_s):.2g} s"
-    if costliest.dollars:
-        usual = f"${CALLS * costliest.dollars:.2g}"
-    given = usual if budget is None else budget
-    settings = budget_of(given)
-    limit = float(settings["limit"])
-    if settings["metric"] != "dollars":
-        return settings, f"a question may take {given}"
-    if cheapest.dollars > limit:
-        raise InputError(
-            f"--budget: expected enough for at least one call, found {given}; a call of"
-            f" {cheapest.name}, the cheapest model, cost ${cheapest.dollars:.2g}"
-        )
-    said = f"a question may cost ${limit:g}"
+    said = ""
     if budget is None:
-        said += f", {CALLS} calls of {costliest.name}; change it with --budget"
-    if few := [model.name for model in found if model.dollars > limit]:
-        said += f"; too expensive for it: {', '.join(few)}"
-    return settings, said
+        slowest_s = max(model.calls[-1].latency_s for model in found)
+        costliest = by_cost[-1].dollars
+        budget = f"{max(SECONDS, CALLS * slowest_s):.2g} s"
+        if costliest:
+            budget = f"${CALLS * costliest:.2g}"
+        said = f", {CALLS} calls of {by_cost[-1].name}; change it with --budget"
+    elif (number := _BUDGET.fullmatch(budget)) and not (number[1] or number[3]):
+        budget = f"${number[2]}"
+    settings = budget_of(budget)
+    if settings["metric"] != "dollars":
+        return settings, f"a question may take {budget}{said}"
+    few = [model.name for model in by_cost if model.dollars > settings["limit"]]
+    if few and len(few) == len(found):
+        raise InputError(
+            f"--budget: expected enough for at least one call, found {budget}; a call of {few[0]},"
+            f" the cheapest model, cost ${by_cost[0].dollars:.2g}"
+        )
+    said += f"; too expensive for it: {', '.join(few)}" if few else ""
+    return settings, f"a question may cost {budget}{said}"

@@ -177,8 +177,8 @@ def _plain_rows(
             "question": _question(row, [*columns.context, columns.question], columns.question),
             "answer": _answer(row.get(columns.answer), is_any),
         }
-        if columns.all_choices:
-            fields["choices"] = _choices(given.path, row.get(columns.all_choices))
+        if "" in columns.choices:
+            fields["choices"] = _choices(given.path, row.get(columns.choices[""]))
         elif columns.choices:
             texts = {label: cells.text_of(row.get(c)) for label, c in columns.choices.items()}
             fields["choices"] = {label: text for label, text in texts.items() if text}
@@ -195,22 +195,22 @@ def _plain_rows(
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Columns with questions, their context, answers, and all choices or one choice by label."""
+    """Columns with questions, their context, answers, and one choice each, by label, or, with the
+    label "", all choices.
+    """
 
     question: str
     answer: str
     context: Sequence[str] = ()
-    all_choices: str | None = None
     choices: Mapping[str, str] = field(default_factory=dict)
 
     def line(self, names: Sequence[str]) -> str:
         """Return a line that says for what each of these columns is used."""
-        choices = [self.all_choices] if self.all_choices else [*self.choices.values()]
-        used = {self.question, self.answer, *self.context, *choices}
+        used = {self.question, self.answer, *self.context, *self.choices.values()}
         parts = {
             "questions from": [self.question],
             "answers from": [self.answer],
-            "choices from": choices,
+            "choices from": [*self.choices.values()],
             "context from": self.context,
             "not used:": [name for name in names if name not in used],
         }
@@ -234,12 +234,11 @@ def _columns(given: QuestionSource, names: Sequence[str], talk: str | None) -> _
         choices = dict(zip(LETTERS, names[1:-1], strict=False))  # six columns: MMLU's format
     answer = _required(given, others, "answer", answer)
     others.remove(answer)
-    all_choices = next((name for name in others if cells.plain_name(name) in cells.CHOICES), None)
-    if all_choices is None:
-        choices = choices or cells.choice_columns(others)
-    used = {all_choices, *choices.values()}
-    context = [c for c in others if c not in used and cells.plain_name(c) in CONTEXTS]
-    return _Columns(question, answer, context, all_choices, choices)
+    whole = next((name for name in others if cells.plain_name(name) in cells.CHOICES), None)
+    choices = choices or ({"": whole} if whole else cells.choice_columns(others))
+    rest = [name for name in others if name not in choices.values()]
+    context = [name for name in rest if cells.plain_name(name) in CONTEXTS]
+    return _Columns(question, answer, context, choices)
 
 
 def _column(columns: Sequence[str], names: Sequence[str]) -> str | None:
@@ -321,14 +320,13 @@ def _without_conflicts(rows: Sequence[dict[str, Any]], lines: list[str]) -> list
     for row in rows:
         known = by_text.setdefault(json.dumps([row["question"], row.get("choices")]), {})
         known.setdefault(normalised(str(row["answer"])), row)
-    conflicts = [list(known.values()) for known in by_text.values() if len(known) > 1]
+    conflicts = [next(iter(known.values())) for known in by_text.values() if len(known) > 1]
     if repeated := len(rows) - sum(map(len, by_text.values())):
         lines.append(f"{repeated} rows repeat a question with the same answer; one of each is kept")
     if conflicts:
-        first, second, *_ = conflicts[0]
         lines.append(
-            f"{len(conflicts)} questions have different answers and are skipped (the first:"
-            f" {first['question'][:50]!r}: {first['answer']!r:.40} or {second['answer']!r:.40})"
+            f"{len(conflicts)} questions have different answers and are skipped; the first:"
+            f" {conflicts[0]['question'][:80]!r}"
         )
     return [row for known in by_text.values() if len(known) == 1 for row in known.values()]
 
