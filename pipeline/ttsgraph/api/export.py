@@ -31,7 +31,7 @@ from ttsgraph.models import reasoning
 from ttsgraph.models.client import Request, cut_at_stop
 from ttsgraph.models.dialect import HABITS, DialectStore, habit_name
 from ttsgraph.runtime.clients import endpoint_of
-from ttsgraph.tasks.base import ReadableTask, Task
+from ttsgraph.tasks.base import ReadTask, Task
 from ttsgraph.tasks.prompts import QUOTED, mark_for
 
 SERVE = "serve the graph with `ttsgraph serve` instead"
@@ -135,16 +135,13 @@ def _request(deployed: DeployedVersion, member: str) -> dict[str, Any]:
 
 def _reader(task: Task) -> partial[str | None]:
     """Return the function that parses an answer. Raises InputError if the task's kind has none in
-    the package finalanswer, or has one that doesn't apply because a derived class overrides
-    `extract`.
+    the package finalanswer, or extracts answers in another way.
     """
-    if isinstance(task, ReadableTask) and head_of(task) is None:
-        owners = type(task).__mro__
-        last = next(each for each in owners if {"reader", "extract"} & vars(each).keys())
-        if "reader" in vars(last):
-            reader = task.reader()
-            if reader.func.__module__.startswith("finalanswer."):
-                return reader
+    own = inspect.getattr_static(type(task), "extract") is not ReadTask.extract
+    if isinstance(task, ReadTask) and not own and head_of(task) is None:
+        reader = task.reader()
+        if reader.func.__module__.startswith("finalanswer."):
+            return reader
     raise InputError(
         "expected a graph without votes and gates, or a task kind whose parser is in the package"
         f" finalanswer: answers of kind {task.name} can't be compared without ttsgraph; {SERVE}"
