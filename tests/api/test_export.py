@@ -137,7 +137,7 @@ def test_what_a_bundle_says_is_data_and_never_code(text, tmp_path, monkeypatch):
     assert text in {node["instruction"] for node in scope["NODES"].values()}
 
 
-@pytest.mark.parametrize("kind", ["exact", "number", "math", "json", "choice"])
+@pytest.mark.parametrize("kind", ["exact", "math", "json", "choice"])
 def test_the_command_writes_how_a_kind_reads_replies(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("found").mkdir()

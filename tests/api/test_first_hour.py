@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -198,17 +197,6 @@ def test_a_server_that_is_down_is_named_before_a_model_is_called():
     with serve(stub) as url, pytest.raises(EndpointError, match="502"):
         candidates(Provider(url, models=("small",), prices=PRICE), {})
     assert not stub.requests
-
-
-def test_a_slow_list_of_models_is_waited_for(monkeypatch):
-    stub = Quirky({"small": 0.5}, lists_prices=True)
-    listed = stub.lists
-    stub.lists = lambda path, headers: time.sleep(2) or listed(path, headers)
-    with serve(stub) as url:
-        assert set(candidates(Provider(url), {})[0]) == {"small"}
-        monkeypatch.setattr("ttsgraph.scaffold.providers.TIMEOUT_S", 0.1)
-        with pytest.raises(EndpointError, match="in time"):
-            candidates(Provider(url), {})
 
 
 def test_a_model_of_the_pool_is_not_added_again():

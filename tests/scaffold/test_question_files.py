@@ -164,9 +164,9 @@ def test_numbers_in_a_file_of_letters_are_the_choices_own_labels(tmp_path: Path)
 
 
 def test_a_very_long_file_is_looked_at_in_part(tmp_path: Path) -> None:
-    rows = "".join(f"{k} + 1?,{k + 1}\n" for k in range(25_000))
+    rows = "".join(f"{k} + 1?,{k + 1}\n" for k in range(12_000))
     (tmp_path / "q.csv").write_text(f"question,answer\n{rows}")
     found = look_at(QuestionSource(tmp_path / "q.csv"))
     assert len(found.rows) <= 10_000
-    assert int(found.rows[-1]["answer"]) > 24_000
-    assert "of 25,000 rows are read" in "\n".join(found.lines)
+    assert int(found.rows[-1]["answer"]) > 11_000
+    assert "of 12,000 rows are read" in "\n".join(found.lines)

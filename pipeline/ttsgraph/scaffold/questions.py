@@ -129,7 +129,7 @@ def look_at(given: QuestionSource) -> GradedQuestions:
     grading: dict[str, Any] = {}
     if has_choices and kind in (None, "choice"):
         kind, why = "choice", "prompts show each row's choices"
-        if cells.numbered_from_one(kept):
+        if not given.grading and cells.numbered_from_one(kept):
             lines.append("numeric answers are read as numbers of choices, starting at 1")
             kept = [row | {"answer": LETTERS[int(row["answer"]) - 1]} for row in kept]
     else:
