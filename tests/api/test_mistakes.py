@@ -94,6 +94,7 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "another program's table": (lambda p: p.init(file=p.file("b.xlsx", "PK")), "save a table as"),
     "an option that is none": (lambda p: p.init("--question", "qa.jsonl"), "--questions"),
     "a graph that was not found": (lambda p: ["explain", "results/mine/q/found"], "`ttsgraph run`"),
+    "a limit without end": (lambda p: ["run", "--limit", "inf"], "--limit"),
     "a limit that is no number": (lambda p: ["run", "--limit", "nan"], "--limit"),
     "grading that is no JSON": (lambda p: p.init("--grading", "tolerance: [0.01"), "--grading"),
     "a limit below a call": (lambda p: ["run", "--limit", "0.0000001"], "limits.dollars"),

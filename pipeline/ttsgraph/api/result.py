@@ -16,6 +16,7 @@ from ttsgraph.api.team import preset_case
 from ttsgraph.api.whole import METHOD, WholeSearch, search_whole, verdict_of
 from ttsgraph.base.extras import missing
 from ttsgraph.base.files import FOUND, json_text, read_json, write_text
+from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.base.style import in_both_themes
 from ttsgraph.base.waiting import run
@@ -27,6 +28,7 @@ from ttsgraph.reporting.answer import sentence_for
 from ttsgraph.reporting.figures import TableSource, plain
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.settings.profile import Params, load_profile
+from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages.project import questions_by_split
 from ttsgraph.tasks.base import Task
 
@@ -261,7 +263,8 @@ async def project_search(
     """
     profile = load_profile(params.profile)
     if limit is not None:
-        limits = profile.limits.model_copy(update={"dollars": limit})
+        settings = profile.limits.model_dump() | {"dollars": limit}
+        limits = parse(LimitSettings, settings, "--limit")
         profile = profile.model_copy(update={"limits": limits})
     case = None if team is None else preset_case(team, profile)
     splits = questions_by_split(profile, task, params.seed)

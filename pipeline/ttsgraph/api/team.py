@@ -56,14 +56,14 @@ def preset_case(given: Any, profile: Profile) -> Case:
         given = CollaborationGraph.read(path) if path.suffix == ".json" else load(Team, path)
     elif isinstance(given, Mapping):
         given = parse(Team, given, TEAM)
-    graph = graph_of(given, where) if isinstance(given, Team) else given
+    graph = _graph_of(given, where) if isinstance(given, Team) else given
     for node in graph.nodes:
         _ = profile.model_pool()[node.model]
     check_roles(graph)
     return Case(graph, {"arm": TEAM, "label": label})
 
 
-def graph_of(team: Team, where: str) -> CollaborationGraph:
+def _graph_of(team: Team, where: str) -> CollaborationGraph:
     """Return a team as a graph.
 
     Raises GraphError if the role is unknown, and SettingsError, with a message that begins with

@@ -5,7 +5,6 @@ settings.
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -168,7 +167,12 @@ def _mapping(option: str, text: str) -> dict[str, Any]:
 
 
 @command(app)
-def run(*, task: str | None = None, method: str | None = None, limit: float | None = None) -> None:
+def run(
+    *,
+    task: str | None = None,
+    method: str | None = None,
+    limit: Annotated[float | None, typer.Option(max=1e9)] = None,
+) -> None:
     """Search for a graph, test it and save it with its report page, without the stages: no
     Prefect, DVC, MLflow or registry and, for a contest, no pilot.
 
@@ -183,11 +187,6 @@ def run(*, task: str | None = None, method: str | None = None, limit: float | No
     from ttsgraph.api.result import project_search, shown_progress
     from ttsgraph.reporting.explain import ways
 
-    if limit is not None and not 0 < limit < math.inf:  # NaN is refused too
-        raise InputError(
-            f"--limit: expected an amount above 0 dollars, such as 5, found {limit:g}; without"
-            " --limit only limits.dollars of the profile applies"
-        )
     settings = params()
     for name in settings.tasks if task is None else (task,):
         with stopped_by_signals(), shown_progress(True) as publish:

@@ -141,7 +141,7 @@ def _chosen(provider: Provider, listed: Mapping[str, Any]) -> Sequence[str]:
     shown = ", ".join(chat[:SHOWN]) + (" ..." if len(chat) > SHOWN else "")
     if provider.models and not listed:
         return provider.models
-    found: dict[str, None] = {}
+    found: list[str] = []
     for wanted in provider.models:
         same = [wanted] if wanted in listed else fnmatch.filter(chat, wanted)
         short = (wanted, f"{wanted}:latest")
@@ -150,19 +150,17 @@ def _chosen(provider: Provider, listed: Mapping[str, Any]) -> Sequence[str]:
             raise InputError(
                 f"{url}: --model: expected model {wanted!r}, but the server lists {shown}"
             )
-        found |= dict.fromkeys(same)
-    if found:
-        return list(found)
-    if not chat:
+        found += same
+    if not chat and not found:
         raise EndpointError(
             f"{url} lists no chat models; name those to use with --model, or {path_advice(url)}"
         )
-    if len(chat) > SHOWN:
+    if len(chat) > SHOWN and not found:
         raise InputError(
             f"{url} lists {len(chat)} models: {shown}; choose some, such as --model"
             f" '{','.join(chat[:2])}'; * matches any text"
         )
-    return chat
+    return list(dict.fromkeys(found or chat))
 
 
 def _priced(

@@ -290,7 +290,7 @@ def _choices(path: Path, value: Any) -> Any:
     if isinstance(found, str) and found.strip():
         raise DataError(
             f"{path}: expected choices as a list or an object, found {found[:40]!r}; write them as"
-            ' JSON (["Rome", "Oslo"]), or give each a column of its own (A, B, ...)'
+            ' JSON (["Rome", "Oslo"]), or put each into a separate column (A, B, ...)'
         )
     return found if isinstance(found, Mapping | list) else []
 
