@@ -2,7 +2,7 @@
 
     result = ttsgraph.search(models=[...], questions="qa.jsonl", grade="exact", budget="$0.002")
     result.graph; result.compare(); result.ask("..."); result.save("folder")
-    ttsgraph.load("folder").serve()
+    ttsgraph.load("folder").ask("...")
 
 The library is in this folder: graphs, budgets, search and evaluation. It doesn't import prefect,
 mlflow or dvc, and imports ttsgraph_flows only in the commands that need it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,13 @@ from tests.support.stub_server import Answer, serve
 from ttsgraph.base.errors import EndpointError, InputError
 from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
 from ttsgraph.scaffold.providers import Provider, candidates
-from ttsgraph.scaffold.questions import QuestionSource, look_at
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.tasks import get_task
 
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Delhi", "Seoul")
+
+
+PRICE = {"": {"prompt": 1.0, "completion": 2.0}}
 
 
 def capitals(count: int = 60) -> dict[str, str]:
@@ -55,7 +56,6 @@ def test_init_finds_out_how_models_want_to_be_asked_and_whether_they_reason(tmp_
     made = profile(tmp_path / "mine")
     assert list(made["pool"]) == ["a"]
     assert made["pool"]["a"]["left_out"] == ["temperature"]
-    assert made["pool"]["a"]["variants"] == {"low": {"reasoning_effort": "low"}}
     assert made["tasks"]["qa"]["sampling"]["max_tokens"] > 900
     assert made["tasks"]["qa"]["kind"] in ("exact", "choice")
     assert made["budget"]["metric"] == "dollars"
@@ -70,43 +70,14 @@ def test_two_providers_have_their_own_keys_and_prices(tmp_path, monkeypatch):
         monkeypatch.setenv(name, key)
         stubs.append(Quirky({"same": 0.5}, prices, known, key=key, lists_prices=True))
     with serve(stubs[0]) as one, serve(stubs[1]) as two:
-        both = ("--url", one, "--key-env", "FIRST_KEY", "--url", two, "--key-env", "SECOND_KEY")
-        init(tmp_path / "mine", file, *both)
-        dear = ("--price", "same=7,8", "--budget", ".002")
-        init(tmp_path / "dear", file, *both, *dear)
-    mine, dearer = (list(profile(tmp_path / name)["pool"].values()) for name in ("mine", "dear"))
-    assert [model["price"]["prompt"] for model in mine] == [1, 5]
-    # An option behind a --url is about that.
-    assert [model["price"]["prompt"] for model in dearer] == [1, 7]
+        init(tmp_path / "mine", file, "--url", one, "--key-env", "FIRST_KEY", "--budget", ".002")
+        monkeypatch.chdir(tmp_path / "mine")
+        done("add", "--url", two, "--key-env", "SECOND_KEY", "--price", "same=7,8")
+    mine = list(profile(tmp_path / "mine")["pool"].values())
+    assert [model["price"]["prompt"] for model in mine] == [1, 7]  # as listed, and as given
     assert [model["api_key_env"] for model in mine] == list(keys)
     heard = [{headers["authorization"] for headers in stub.headers} for stub in stubs]
     assert heard == [{f"Bearer {key}"} for key in keys.values()]
-
-
-def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path):
-    rows = [f"{k},{q},{city} {k},today" for k, (q, city) in enumerate(capitals(12).items())]
-    (tmp_path / "q.csv").write_text("\n".join(["Ticket,Said,Code,Seen", *rows]))
-    asked: list[str] = []
-    given = iter(("Said", "Code", "org/a", "1,2"))
-
-    def ask(words: str) -> str:
-        asked.append(words)
-        return next(given)
-
-    looked = look_at(QuestionSource(tmp_path / "q.csv"), ask)
-    assert (
-        looked.rows
-        == look_at(QuestionSource(tmp_path / "q.csv", question="Said", answer="Code")).rows
-    )
-    with pytest.raises(InputError, match=r"found columns .*, not 'Text'; .*--question-column"):
-        look_at(QuestionSource(tmp_path / "q.csv", question="Text"))
-    with serve(Quirky({}, known={})) as url:
-        with pytest.raises(InputError, match="--model"):
-            candidates([Provider(url)])
-        (one,) = candidates([Provider(url)], ask)[0].values()
-    assert (one.entry["served_as"], one.entry["listed"]) == ("org/a", False)
-    assert one.price == {"prompt": 1, "completion": 2}
-    assert len(asked) == 4
 
 
 def test_a_judge_is_one_of_the_models_and_part_of_the_estimate(tmp_path, monkeypatch):
@@ -119,7 +90,7 @@ def test_a_judge_is_one_of_the_models_and_part_of_the_estimate(tmp_path, monkeyp
             init(tmp_path / name, file, "--url", url, *prices, "--kind", kind)
             monkeypatch.chdir(tmp_path / name)
             expected.append(json.loads(done("estimate", "--json"))["expected"]["dollars"])
-        free = ("--price-prompt", "0", "--price-completion", "0")
+        free = ("--price", "0")
         init(tmp_path / "free", file, "--url", url, *free)
     made = profile(tmp_path / "judged")
     assert list(made["pool"]) == ["a", "llama-3-v1-free"]
@@ -179,27 +150,14 @@ def listed(*models: dict[str, Any]) -> Callable[[str, dict[str, str]], Answer]:
     return lambda path, headers: (200, {}, body) if path.endswith("/models") else (404, {}, "{}")
 
 
-def of_litellm(path: str, headers: dict[str, str]) -> Answer:
-    if path.endswith("/models"):
-        return 200, {}, json.dumps({"data": [{"id": "small"}, {"id": "large"}]})
-    costs = {"input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6}
-    rows = [{"model_name": name, "model_info": costs} for name in ("small", "large")]
-    return 200, {}, json.dumps({"data": rows})
-
-
 def nothing_listed(path: str, headers: dict[str, str]) -> Answer:
     return 404, {}, json.dumps({"error": {"message": "not found"}})
 
 
 A_TOKEN = {"prompt": "0.000001", "completion": "0.000002"}
-A_MILLION = {"input": 1, "output": 2}
-NESTED = {"pricing": {"input_tokens": 1, "output_tokens": 2}}
 PROVIDERS: dict[str, tuple[Callable[[str, dict[str, str]], Answer], tuple[str, ...]]] = {
     "no prices": (listed({"id": "small"}, {"id": "large"}, {"id": "text-embedding-3"}), PRICES),
     "a token's": (listed(*({"id": n, "pricing": A_TOKEN} for n in ("small", "large"))), ()),
-    "a million's": (listed(*({"id": n, "pricing": A_MILLION} for n in ("small", "large"))), ()),
-    "nested": (listed(*({"id": n, "metadata": NESTED} for n in ("small", "large"))), ()),
-    "beside the list": (of_litellm, ()),
     "no list": (nothing_listed, ("--model", "small,large", "--price", "1,2")),
 }
 
@@ -226,45 +184,29 @@ def test_a_model_without_a_price_that_nobody_asked_for_stops_nothing():
     stub = Quirky({})
     stub.lists = listed({"id": "org/known", "pricing": A_TOKEN}, {"id": "org/other"})
     with serve(stub) as url:
-        pool, lines = candidates([Provider(url)])
+        pool, lines = candidates(Provider(url), {})
         assert set(pool) == {"known"}
         assert "--price other=" in lines[0]
         with pytest.raises(InputError, match="--price other="):
-            candidates([Provider(url, models=("other",))])
+            candidates(Provider(url, models=("other",)), {})
 
 
 def test_a_server_that_is_down_is_named_before_a_model_is_called():
     stub = Quirky({})
     stub.lists = lambda path, headers: (502, {}, "Bad Gateway")
     with serve(stub) as url, pytest.raises(EndpointError, match="502"):
-        candidates([Provider(url, models=("small",), price={"prompt": 1, "completion": 2})])
+        candidates(Provider(url, models=("small",), prices=PRICE), {})
     assert not stub.requests
 
 
-def test_a_slow_list_of_models_is_waited_for_and_a_named_model_needs_none(monkeypatch):
-    stub = Quirky({"small": 0.5}, lists_prices=True)
-    listed = stub.lists
-    stub.lists = lambda path, headers: time.sleep(8) or listed(path, headers)
-    with serve(stub) as url:
-        assert set(candidates([Provider(url)])[0]) == {"small"}
-        monkeypatch.setattr("ttsgraph.scaffold.providers.TIMEOUT_S", 0.1)
-        with pytest.raises(EndpointError, match="in time"):
-            candidates([Provider(url)])
-        named = Provider(url, models=("small",), price={"prompt": 1, "completion": 2})
-        assert set(candidates([named])[0]) == {"small"}
-
-
-def test_a_model_of_the_pool_is_added_again_only_with_other_settings():
+def test_a_model_of_the_pool_is_not_added_again():
     with serve(Quirky({"small": 0.5}, lists_prices=True)) as url:
         held = {"small": {"base_url": url, "served_as": "small"}}
-        pool, lines = candidates([Provider(url)], held=held)
+        pool, lines = candidates(Provider(url), held)
         assert not pool
         assert "as small" in lines[0]
-        other = Provider(url, settings={"extra_body": {"top_k": 5}})
-        (name,) = candidates([other], held=held)[0]
+        (name,) = candidates(Provider(url), {"small": {"base_url": "http://other/v1"}})[0]
         assert name != "small"
-        held[name] = {**held["small"], **other.settings}
-        assert not candidates([other], held=held)[0]
 
 
 def test_of_many_questions_it_is_said_how_many_are_used(tmp_path):
@@ -279,6 +221,6 @@ def test_of_many_models_some_are_chosen_by_a_pattern():
     stub.lists = listed(*({"id": f"org/m{k}", "pricing": A_TOKEN} for k in range(30)))
     with serve(stub) as url:
         with pytest.raises(InputError, match="--model 'org/m0,org/m1'"):
-            candidates([Provider(url)])
-        pool, _ = candidates([Provider(url, models=("*/m1*", "m7"))])
+            candidates(Provider(url), {})
+        pool, _ = candidates(Provider(url, models=("*/m1*", "m7")), {})
     assert set(pool) == {"m7", "m1", *(f"m1{k}" for k in range(10))}

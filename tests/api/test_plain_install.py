@@ -90,7 +90,7 @@ def test_from_questions_to_a_graph(binaries, tmp_path):
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
-    prices = ["--price-prompt", "0.1", "--price-completion", "0.3"]
+    prices = ["--price", "0.1,0.3"]
     rows = [{"question": f"When? {k} + {k + 1}", "answer": f"{2 * k + 1} days"} for k in range(60)]
     (tmp_path / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import chdir
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tests.support.refusing import FILTERED, number_in, refusing
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import budget_of, pool_of, questions_file
 from ttsgraph.base.errors import InputError, RunStopped
+from ttsgraph.deployment.bundle import FileLoader
 from ttsgraph.scaffold.questions import QuestionSource, look_at
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
@@ -65,12 +65,11 @@ def test_a_search_finds_a_graph_within_the_budget(found):
     assert result.spent.dollars > 0
 
 
-def test_it_answers_and_is_shown_and_exported(found):
-    result, folder = found
+def test_it_answers_and_is_shown(found):
+    result, _ = found
     assert result.ask("4 + 5").strip() in ("9", "10")
-    assert result._repr_html_().startswith("<svg")
+    assert result.graph._repr_svg_().startswith("<svg")
     assert "<- in use" in repr(result.compare())
-    compile(result.export(folder / "answers.py").read_text(), "answers.py", "exec")
 
 
 def test_it_says_in_a_sentence_what_its_table_has(found, place):
@@ -82,26 +81,19 @@ def test_it_says_in_a_sentence_what_its_table_has(found, place):
     right, low, high = (f"{100 * used[key]:.1f}" for key in ("accuracy", "low", "high"))
     assert f"{right} % right ({low} to {high})" in said
     assert "question" in said.partition("$")[2]
-    assert result.drawn()
-    assert escape(result.sentence) in result._repr_html_()
     assert ttsgraph.load(place).sentence == result.sentence
 
 
-def test_what_is_saved_is_loaded_and_can_be_served(found, place, monkeypatch):
-    from ttsgraph.service import server
-
+def test_what_is_saved_is_loaded_and_can_be_served(found, place):
     result, _ = found
     again = ttsgraph.load(place)
     assert again.graph == result.graph
     assert again.deployed.tested == result.deployed.tested
     assert None not in (result.deployed.tested.accuracy, result.deployed.tested.cost)
     assert repr(again.compare()) == repr(result.compare())
-    served = []
-    monkeypatch.setattr(server, "serve", lambda *asked: served.append(asked))
-    again.serve(port=0)
-    ((loader, names, *_),) = served
-    assert names == ("task@kept",)
-    assert loader.resolve(names[0]).graph == result.graph
+    loader = FileLoader((place,))
+    assert loader.names == ("task@kept",)
+    assert loader.resolve(loader.names[0]).graph == result.graph
 
 
 def test_a_folder_has_the_tables_and_the_page_of_the_stages(found, place, monkeypatch):
@@ -132,7 +124,6 @@ BUDGETS = {
     "$0.002": {"metric": "dollars", "limit": 0.002},
     "3 s": {"metric": "runtime", "limit": 3.0},
     "12 units": {"metric": "flops", "limit": 12.0},
-    "$1,500": {"metric": "dollars", "limit": 1500.0},
     "1E+2 units": {"metric": "flops", "limit": 100.0},
     12: {"metric": "flops", "limit": 12.0},
 }
@@ -185,7 +176,6 @@ def twice(
 
 CASES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
     "a tenth of all": (("a", "b"), lambda text: number_in(text) % 10 == 3),
-    "what reads answers": (("a", "b"), lambda text: "solution" in text.lower()),
     "all of one": (("a",), lambda text: True),
     "all": (("a", "b"), lambda text: True),
 }

@@ -55,7 +55,7 @@ def test_of_a_whole_search(
             engine={"kind": "external"},
             **WAYS[way],
         )
-        print(found, found.sentence, found.compare(), *found.drawn(), sep="\n")
+        print(found, found.sentence, found.compare(), sep="\n")
         found.save("kept")
     assert odd_numbers(tmp_path) == []
     assert list(in_text("".join(capfd.readouterr()))) == []

@@ -220,8 +220,6 @@ def test_every_command_that_takes_a_graph_takes_a_version_and_a_folder(built, tm
     with chdir(built.parents[1]):
         picture = tmp_path / "graph.svg"
         for words in (
-            ["graph", "validate", name],
-            ["graph", "cost", name],
             ["graph", "draw", name, "--out", str(picture)],
             ["explain", name],
         ):

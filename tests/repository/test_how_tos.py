@@ -62,8 +62,8 @@ def typed(text: str, folder: Path, **variables: str) -> tuple[Path, str]:
     return folder, said
 
 
-TYPED = ("ttsgraph serve", "python answers.py", "TWO_KEY", "--preset team.yaml", "--methods")
-TYPED = (*TYPED, ".serve()", '"proposers": ["small"')
+TYPED = ("ttsgraph serve", "python answers.py", "TWO_KEY", "--preset team.yaml")
+TYPED = (*TYPED, "ttsgraph.load(", '"proposers": ["small"')
 """Parts of the blocks of text that tests type or run; blocks of other languages all are."""
 
 
@@ -107,14 +107,14 @@ def test_several_providers_are_given_as_the_page_says(tmp_path: Path) -> None:
     write_questions(tmp_path)
     keys = {"ONE_KEY": "one-key-of-a-reader", "TWO_KEY": "two-key-of-a-reader"}
     with serve(stub(keys["ONE_KEY"])) as one, serve(stub(keys["TWO_KEY"], big=0.9)) as two:
-        text = text.replace("https://one.example/v1", one).replace("https://two.example/v1", two)
-        typed(text, tmp_path, **keys)
+        begin = f"ttsgraph init mine --questions my.csv --url {one} --key-env ONE_KEY\ncd mine\n"
+        typed(begin + text.replace("https://two.example/v1", two), tmp_path, **keys)
     pool = yaml.safe_load((tmp_path / "mine/profiles/mine.yaml").read_text())["pool"]
     assert [model["api_key_env"] for model in pool.values()] == ["ONE_KEY", "ONE_KEY", "TWO_KEY"]
 
 
 @pytest.mark.slow
-def test_a_team_and_methods_are_compared_as_the_page_says(tmp_path: Path) -> None:
+def test_a_team_is_compared_as_the_page_says(tmp_path: Path) -> None:
     page = "docs/python.md"
     rows = ({"question": question, "answer": answer} for question, answer in KNOWN.items())
     (tmp_path / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -127,23 +127,19 @@ def test_a_team_and_methods_are_compared_as_the_page_says(tmp_path: Path) -> Non
         (folder / "team.yaml").write_text(team)
         _, said = typed(compare, folder)
         assert verdict.search(said)
-        assert (folder / "results/mine/support/compare/team.json").exists()
+        assert (folder / "results/mine/support/compare/team/comparison.json").exists()
         program = block_with(page, '"proposers": ["small"').replace(LISTED_AT, url)
         assert verdict.search(run(["-c", f"{program}\nprint(result.compare())"], tmp_path))
-        _, said = typed(block_with(page, "--methods").replace("--seeds 10", "--seeds 2"), folder)
-        assert "paired Wilcoxon tests" in said
 
 
 def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> None:
     row = json.loads(titled("docs/python.md", "qa.jsonl").text)
     rows = [row | {"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
     (tmp_path / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (program,) = [block.text for block in blocks_of("docs/python.md") if ".serve()" in block.text]
-    *lines, served = program.splitlines()
-    assert served == 'ttsgraph.load("folder").serve()'  # which ends when it is interrupted
+    program = block_with("docs/python.md", "ttsgraph.load(")
     quick = "init={'contest': {'calls': 100, 'block': 6, 'rounds': 1}},"
     quick += " search={'max_iterations': 2, 'patience': 1, 'candidates': 2, 'batch': 8},"
-    text = "\n".join(lines).replace('budget="', f'{quick} budget="')
+    text = program.replace('budget="', f'{quick} budget="')
     assert quick in text
     with serve(StubServer(("small-1b", "large-8b"), skill=0.7)) as url:
         text = text.replace("http://127.0.0.1:8000/v1", url)

@@ -52,14 +52,14 @@ def command(*arguments: str) -> str:
     ("code", "none_of", "most"),
     [
         (command("--help"), HEAVY | {"numpy"}, 3),
-        (command("graph", "cost", "GRAPH", "--profile", "paper", "--task", "math"), HEAVY, 5),
+        (command("explain", "GRAPH", "--profile", "paper", "--task", "math"), HEAVY, 5),
         ("import ttsgraph_flows.repro", HEAVY, 4),
         ("import ttsgraph", HEAVY | WEIGHTS, 2),
         ("import ttsgraph; ttsgraph.search", {"mlflow", "prefect", "dvc"} | WEIGHTS, 20),
         ("import ttsgraph_flows.stage", HEAVY - {"pandas", "pandera", "pyarrow"}, 99),
         (STAGES, CLIENTS_OF_A_STAGE | DRAWN, 99),
     ],
-    ids=["help", "cost", "whether anything has changed", "python", "search", "stage", "stages"],
+    ids=["help", "explain", "whether anything has changed", "python", "search", "stage", "stages"],
 )
 def test_what_is_not_needed_is_not_imported(
     floor: int, tmp_path: Path, code: str, none_of: set[str], most: int

@@ -54,7 +54,7 @@ def test_no_more_is_spent_than_the_limit_however_often_it_is_killed(
     command = [sys.executable, "-m", "ttsgraph", "run", "--limit", str(LIMIT)]
     more = {"cwd": project, "env": os.environ | {"PYTHONPATH": python_path(ROOT)}}
     with serve(stub) as url:
-        prices = ["--price-prompt", "10", "--price-completion", "40"]
+        prices = ["--price", "10,40"]
         made = CliRunner().invoke(app, ["init", str(project), "--url", url, *prices])
         assert made.exit_code == 0, made.output
         profile = project / "profiles" / "mine.yaml"

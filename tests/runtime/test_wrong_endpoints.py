@@ -15,7 +15,7 @@ from tests.support.stub_server import serve
 from ttsgraph.cli import app
 
 ROWS = [{"question": f"What follows {k}?", "answer": f"It is {k + 1}"} for k in range(40)]
-PRICE = ("--price-prompt", "1", "--price-completion", "2")
+PRICE = ("--price", "1,2")
 KEY = "sesame-sesame-sesame"
 MODEL = ("--model", "small")
 

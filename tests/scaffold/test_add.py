@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -11,14 +10,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.cli import PRICES, done, ended
-from tests.support.stub_server import Answer, StubServer, answered, serve
+from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import DataError, EndpointError, InputError
 from ttsgraph.scaffold.settings_text import SettingsText
 from ttsgraph.settings.profile import load_params, load_profile
 
 ROOT = Path(__file__).parents[2]
 FACTS = {"total": 8.03e9, "non_embedding": 6.98e9, "layers": 32, "hidden": 4096}
-SIZES = [part for key, value in FACTS.items() for part in ("--set", f"{key}={value:g}")]
+SIZES = ("--set", json.dumps(FACTS))
 PROFILE = Path(__file__).with_name("profile.yaml").read_text()
 PARAMS = "# what is searched\nprofile: mine\ntasks: [sums]\nmethods: [random]\n"
 
@@ -77,30 +76,11 @@ def test_questions_become_a_task_whose_costs_are_known(project: Path, stub: Stub
     assert done("estimate", "--task", "invoices").count("\n") == 3
 
 
-def test_how_long_a_model_thinks_is_measured_on_several_questions(
-    project: Path, stub: StubServer
-) -> None:
-    asked: list[str] = []
-
-    def thinking(count: int, body: dict[str, Any]) -> Answer:
-        text = body["messages"][-1]["content"]
-        asked.extend([] if text in asked else [text])
-        thought = (30, 300, 150)[asked.index(text)]  # the first is no measure of the others
-        told = answered("2", body["model"], count, 10, thought + 1)
-        told["usage"]["completion_tokens_details"] = {"reasoning_tokens": thought}
-        return 200, {}, json.dumps(told)
-
-    stub.misbehave = thinking
-    done("add", "--questions", "bills.jsonl", "--name", "invoices")
-    measured = load_profile("mine").task("invoices").lengths.measured["only"]
-    assert (measured.generated_tokens, measured.read_tokens) == (161, 1)
-
-
 def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(
     project: Path, stub: StubServer, url: str
 ) -> None:
-    options = ("--model", "other", *SIZES, *PRICES, "--set", "revision=5f0b02c")
-    options += ("--key-env", "", "--set", "query.debug=")
+    more = {"revision": "5f0b02c", "query": {"debug": ""}}
+    options = ("--model", "other", "--set", json.dumps(FACTS | more), *PRICES, "--key-env", "")
     output = done("add", "--url", url, *options, "--profile", "mine")
     assert "other: $1 and $2 per million tokens (as given)" in output
     assert [request["model"] for request in stub.requests] == ["org/other"]
@@ -161,7 +141,7 @@ class TestSettingsText:
         with pytest.raises(DataError, match="nothing was written"):
             text.require_unchanged()
 
-    @settings(deadline=None, max_examples=50)
+    @settings(deadline=None, max_examples=25)
     @given(
         st.dictionaries(
             st.text("abc_", min_size=1, max_size=20),

@@ -4,7 +4,7 @@ from typer.testing import CliRunner, Result
 
 from ttsgraph.cli import app
 
-PRICES = ("--price-prompt", "1", "--price-completion", "2")
+PRICES = ("--price", "1,2")
 
 
 def ended(*arguments: str) -> Result:

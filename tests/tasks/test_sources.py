@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from ttsgraph.api.given import questions_file
-from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.base.errors import DataError
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import Source, load_questions, split_questions
@@ -265,11 +264,3 @@ def test_a_table_is_a_file_of_questions(tmp_path, suffix):
     frame.drop(columns="answer").to_csv(tmp_path / "half.csv", index=False)
     with pytest.raises(DataError, match=r"half\.csv:1: expected an answer in field 'answer'"):
         load_questions(MATH, source(kind="jsonl", path=tmp_path / "half.csv"), 0)
-
-
-def test_python_takes_a_source_as_a_profile_has_it(tmp_path):
-    given = {"kind": "jsonl", "path": str(write(tmp_path / "qa.jsonl", PLAIN))}
-    path = questions_file(given, tmp_path / "state")
-    assert [json.loads(line) for line in path.read_text().splitlines()] == PLAIN
-    with pytest.raises(SettingsError, match=r"questions: .*steam"):
-        questions_file({"kind": "steam"}, tmp_path / "state")

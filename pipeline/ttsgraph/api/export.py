@@ -1,21 +1,21 @@
-"""Export a found graph as one readable Python program that needs only the openai package.
+"""Export a found graph as one readable Python program that needs only the packages openai and, for
+votes and gates, finalanswer.
 
 Given the same replies, the program gives the same answer as the executor. Features that don't fit
 in such a program are refused: for example, prompts that aren't chat, roles other than votes and
-those that state their request, and answers whose parsing needs more than the standard library.
+those that state their request, and answers of a kind whose parser isn't in finalanswer.
 """
 
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jinja2
@@ -27,17 +27,15 @@ from ttsgraph.evaluation.executor import manner_of
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role, head_of, with_waves
 from ttsgraph.graphs.stopping import decided, disagreement, most_frequent
+from ttsgraph.models import reasoning
 from ttsgraph.models.client import Request, cut_at_stop
 from ttsgraph.models.dialect import HABITS, DialectStore, habit_name
-from ttsgraph.models.reasoning import content_of, without_end, without_thoughts
 from ttsgraph.runtime.clients import endpoint_of
-from ttsgraph.tasks.base import ReadableTask, Task
+from ttsgraph.tasks.base import ReadTask, Task
 from ttsgraph.tasks.prompts import QUOTED, mark_for
 
-OWN = {"ttsgraph", "finalanswer"}
 SERVE = "serve the graph with `ttsgraph serve` instead"
 TEMPLATE = Path(__file__).with_name("templates") / "answers.py.j2"
-READS_REPLIES = (content_of, without_end, without_thoughts, cut_at_stop)
 
 
 def export(deployed: DeployedVersion) -> str:
@@ -46,14 +44,12 @@ def export(deployed: DeployedVersion) -> str:
     """
     graph = with_waves(deployed.graph, deployed.profile.budget.wave)
     nodes = {i: _entry(deployed, graph, graph.node(i)) for i in graph.order}
-    functions: list[Callable[..., Any]] = [mark_for, *READS_REPLIES]
+    functions: list[Callable[..., Any]] = [mark_for, cut_at_stop]
     reader = None
     if graph.adaptive or any("model" not in entry for entry in nodes.values()):
         reader = _reader(deployed.grader)
-        functions += [most_frequent, decided, disagreement, reader.func]
-    code = ExportedCode()
-    for function in functions:
-        code.take(function)
+        functions += [most_frequent, decided, disagreement]
+    code = [_body(reasoning), *(inspect.getsource(function) for function in functions)]
     data = {
         "requests": {node.role: get_role(node.role).asks for node in graph.nodes},
         "nodes": nodes,
@@ -65,12 +61,20 @@ def export(deployed: DeployedVersion) -> str:
         TEMPLATE.read_text(), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     return template.render(
-        imports="\n".join(sorted(code.imports)),
         # Without single quotes, no text of a bundle can end the string that holds the data.
         data=json.dumps(data, indent=1).replace("'", "\\u0027"),
-        code="\n\n\n".join(source for _, source in code.sources.values()),
-        reader=reader and reader.func.__name__,
+        code="\n\n\n".join(each.strip() for each in code),
+        reader=reader and reader.func,
     )
+
+
+def _body(module: ModuleType) -> str:
+    """Return the source of a module below its imports."""
+    source = inspect.getsource(module)
+    imports = [
+        each for each in ast.parse(source).body if isinstance(each, ast.Import | ast.ImportFrom)
+    ]
+    return "\n".join(source.splitlines()[imports[-1].end_lineno :])
 
 
 def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> dict[str, Any]:
@@ -130,96 +134,15 @@ def _request(deployed: DeployedVersion, member: str) -> dict[str, Any]:
 
 
 def _reader(task: Task) -> partial[str | None]:
-    """Return the function that parses an answer. Raises InputError if the task's kind has none, or
-    has one that doesn't apply because a derived class overrides `extract`.
+    """Return the function that parses an answer. Raises InputError if the task's kind has none in
+    the package finalanswer, or extracts answers in another way.
     """
-    if isinstance(task, ReadableTask) and head_of(task) is None:
-        owners = type(task).__mro__
-        last = next(each for each in owners if {"reader", "extract"} & vars(each).keys())
-        if "reader" in vars(last):
-            return task.reader()
+    own = inspect.getattr_static(type(task), "extract") is not ReadTask.extract
+    if isinstance(task, ReadTask) and not own and head_of(task) is None:
+        reader = task.reader()
+        if reader.func.__module__.startswith("finalanswer."):
+            return reader
     raise InputError(
-        "expected a graph without votes and gates, or a task kind with a `reader`:"
-        f" the parser for answers of kind {task.name} can't be exported; {SERVE}"
+        "expected a graph without votes and gates, or a task kind whose parser is in the package"
+        f" finalanswer: answers of kind {task.name} can't be compared without ttsgraph; {SERVE}"
     )
-
-
-@dataclass(slots=True)
-class ExportedCode:
-    """Import lines, and the modules and sources of exported functions and of their dependencies, by
-    name. The sources come from the functions' own packages and from this one, so that the file
-    needs neither.
-    """
-
-    imports: set[str] = field(default_factory=set)
-    sources: dict[str, tuple[str, str]] = field(default_factory=dict)
-
-    def take(self, function: Callable[..., Any]) -> None:
-        """Add a function and its dependencies. Raises InputError if one of them can't be
-        exported.
-        """
-        module = function.__module__
-        self._take(module, function.__name__, OWN | {module.split(".")[0]})
-
-    def _take(self, module: str, name: str, roots: set[str]) -> None:
-        if name not in (definitions := _definitions(module)):
-            raise InputError(
-                f"{module}: expected {name} at the top level of its module, and named; {SERVE}"
-            )
-        statement, source = definitions[name]
-        match statement:
-            case ast.ImportFrom(module=str(origin)) if origin.split(".")[0] in roots:
-                return self._take(origin, name, roots)
-            case ast.Import() | ast.ImportFrom():
-                _require_standard(statement, f"{module}: {name}")
-                self.imports.add(ast.unparse(statement))
-                return None
-        if name in self.sources:
-            if self.sources[name][0] != module:
-                raise InputError(
-                    f"expected a single definition of {name}, found {self.sources[name][0]}.{name}"
-                    f" and {module}.{name}"
-                )
-            return None
-        self.sources[name] = module, source  # set before its dependencies, because they may use it
-        used = set()
-        for inner in ast.walk(statement):
-            if isinstance(inner, ast.Name):
-                used.add(inner.id)
-            elif isinstance(inner, ast.Import | ast.ImportFrom):
-                _require_standard(inner, f"{module}.{name}")
-        for other in sorted(used & definitions.keys() - {name}):
-            self._take(module, other, roots)
-        self.sources[name] = self.sources.pop(name)
-        return None
-
-
-@cache
-def _definitions(module: str) -> dict[str, tuple[ast.stmt, str]]:
-    """Return, for each top-level name of a module, the statement that defines it and its source."""
-    source = inspect.getsource(importlib.import_module(module))
-    lines = source.splitlines()
-    found: dict[str, tuple[ast.stmt, str]] = {}
-    for statement in ast.parse(source).body:
-        match statement:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                names = [statement.name]
-            case ast.Import() | ast.ImportFrom():
-                names = [alias.asname or alias.name for alias in statement.names]
-            case _:
-                inner = (each for each in ast.walk(statement) if isinstance(each, ast.Name))
-                names = [each.id for each in inner if isinstance(each.ctx, ast.Store)]
-        decorators = getattr(statement, "decorator_list", ())
-        first = min([statement.lineno, *(each.lineno for each in decorators)])
-        text = "\n".join(lines[first - 1 : statement.end_lineno])
-        found |= dict.fromkeys(names, (statement, text))
-    return found
-
-
-def _require_standard(statement: ast.Import | ast.ImportFrom, where: str) -> None:
-    """Raise InputError unless a statement imports from the standard library."""
-    names = [alias.name for alias in statement.names]
-    name = statement.module if isinstance(statement, ast.ImportFrom) else names[0]
-    root = (name or "").split(".")[0]
-    if root not in sys.stdlib_module_names:
-        raise InputError(f"{where}: expected imports from the standard library only, found {root}")

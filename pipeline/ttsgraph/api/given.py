@@ -11,21 +11,17 @@ import yaml
 
 from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.files import write_text
-from ttsgraph.base.parsing import ClosedModel, parse
+from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.scaffold.add import TEMPLATES, budget_of, task_entry
 from ttsgraph.scaffold.cells import json_lines
 from ttsgraph.scaffold.questions import QuestionSource, look_at
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Task, register_task
-from ttsgraph.tasks.sources import Source
 
 Models = Sequence[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
 TASK = "task"
 """Name of the only task of a profile that is built from inputs in Python."""
-
-EXAMPLES = {"base_url": "'http://127.0.0.1:8000/v1'", "price": "{'prompt': 0.1, 'completion': 0.3}"}
-"""Required keys of each model, with examples."""
 
 
 def profile_of(
@@ -63,17 +59,14 @@ def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, An
         models = [{"name": name, **entry} for name, entry in models.items()]
     pool: dict[str, dict[str, Any]] = {}
     for model in models:
-        entry = {"name": model} if isinstance(model, str) else dict(model)
-        if "name" not in entry:
-            raise SettingsError(f"models: expected a name for each model, found {entry}")
-        name = entry.pop("name")
-        pool[name] = {**shared, **entry}
-        for key, example in EXAMPLES.items():
-            if key not in pool[name]:
-                raise SettingsError(
-                    f"models: expected {key!r} for {name!r}, such as {{'name': {name!r}, {key!r}:"
-                    f" {example}}}, or {key}= for all models"
-                )
+        entry = {**shared, **({"name": model} if isinstance(model, str) else model)}
+        if absent := [key for key in ("name", "base_url", "price") if key not in entry]:
+            raise SettingsError(
+                f"models: expected {absent[0]!r} for {entry.get('name', entry)!r}, as in {{'name':"
+                " 'a', 'base_url': 'http://127.0.0.1:8000/v1', 'price': {'prompt': 0.1,"
+                " 'completion': 0.3}}, or as an argument for all models"
+            )
+        pool[entry.pop("name")] = entry
     if not pool:
         raise SettingsError("models: expected at least one model, found none")
     return pool
@@ -83,8 +76,7 @@ def questions_file(questions: Any, state: Path = STATE) -> Path:
     """Return the path of a file with the questions: the given file, or a JSONL file written below
     `state`.
 
-    `questions` are a path, rows, a DataFrame, or a mapping like a profile's `source`. Raises
-    InputError if they can't be read as rows.
+    `questions` are a path, rows or a DataFrame. Raises InputError if they can't be read as rows.
     """
     if isinstance(questions, str | Path):
         return Path(questions)
@@ -98,14 +90,7 @@ def _kept(text: str, state: Path) -> Path:
     return path
 
 
-class _SourceSection(ClosedModel):
-    source: Source
-
-
 def _rows(questions: Any) -> list[dict[str, Any]]:
-    if isinstance(questions, Mapping):
-        source = parse(_SourceSection, {"source": questions}, "questions").source
-        return [row for _, row in source.rows(0)]
     if hasattr(questions, "to_dict"):  # a DataFrame has this method
         questions = questions.astype(object).where(questions.notna(), None).to_dict("records")
     rows = list(questions)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ttsgraph.api.whole import WholeSearch
 from ttsgraph.base.files import json_text, md5, write_text
-from ttsgraph.deployment.provenance import revisions
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_report
 from ttsgraph.reporting.report_data import Report, read_task
@@ -48,10 +47,9 @@ def write_kept(folder: Path, searched: WholeSearch, name: str) -> Path:
 
 
 def _record(folder: Path, searched: WholeSearch) -> dict[str, object]:
-    """Return the provenance of a search, as far as the files in its folder record it."""
+    """Return the provenance of a search, as the page shows it."""
     project = searched.project
     questions = folder.parent / "questions.parquet"
-    files = [*folder.parent.glob("*.*"), *folder.glob("*.*")]
     return {
         "seed": project.seed,
         "dataset": {
@@ -61,8 +59,4 @@ def _record(folder: Path, searched: WholeSearch) -> dict[str, object]:
         },
         "settings_sha256": settings_sha256(project.profile, project.task),
         "warm_from": None,
-        "files": {path.as_posix(): md5(path) for path in sorted(files)},
-        "models": {
-            name: revision.model_dump() for name, revision in revisions(project.profile).items()
-        },
     }

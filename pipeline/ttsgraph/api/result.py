@@ -1,5 +1,5 @@
-"""Result of a search, for use in Python code and notebooks: a graph that can be asked, compared,
-saved, exported and served.
+"""Result of a search, for use in Python code and notebooks: a graph that can be asked, compared and
+saved. A saved one is served and exported by commands.
 """
 
 from __future__ import annotations
@@ -8,28 +8,27 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from ttsgraph.api.comparing import preset_case
 from ttsgraph.api.given import TASK, Models, profile_of, questions_file
+from ttsgraph.api.team import preset_case
 from ttsgraph.api.whole import METHOD, WholeSearch, search_whole, verdict_of
-from ttsgraph.base.errors import InputError
 from ttsgraph.base.extras import missing
 from ttsgraph.base.files import FOUND, json_text, read_json, write_text
+from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.base.style import in_both_themes
 from ttsgraph.base.waiting import run
-from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
-from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone, ignore
+from ttsgraph.deployment.bundle import DeployedVersion
+from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.reporting.answer import sentence_for
-from ttsgraph.reporting.explain import ways
 from ttsgraph.reporting.figures import TableSource
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.settings.profile import Params, load_profile
+from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages.project import questions_by_split
 from ttsgraph.tasks.base import Task
 
@@ -111,7 +110,6 @@ class Result:
     deployed: DeployedVersion
     tested: Comparison
     spent: Expense = field(default_factory=Expense)
-    folder: Path | None = None
     searched: WholeSearch | None = None
     profile: str = "search"
 
@@ -124,10 +122,6 @@ class Result:
     def graph(self) -> CollaborationGraph:
         """Graph to use; a notebook draws it."""
         return self.deployed.graph
-
-    def drawn(self) -> list[str]:
-        """Return lines that describe the graph."""
-        return list(ways(self.graph, self.deployed.profile.model_pool()))
 
     def compare(self) -> Comparison:
         """Return all tested graphs, compared on the same questions."""
@@ -153,7 +147,6 @@ class Result:
         place.mkdir(parents=True, exist_ok=True)
         self.deployed.write(place)
         write_text(place / COMPARISON, json_text(self.tested.to_dict()))
-        self.folder = place
         if self.searched is not None:
             try:
                 from ttsgraph.api.kept import write_kept  # needs the extra `page`
@@ -163,41 +156,12 @@ class Result:
                 missing(error)  # raises if no extra provides the module
         return place
 
-    def export(self, file: str | Path) -> Path:
-        """Write the graph as a Python program; return the file's path. Raises InputError if the
-        graph has a feature that can't be exported.
-        """
-        from ttsgraph.api.export import export
-
-        path = Path(file)
-        write_text(path, export(self.deployed))
-        return path
-
-    def serve(self, host: str = "127.0.0.1", port: int = 8080, no_key: bool = False) -> None:
-        """Serve the graph as a model of an OpenAI-compatible server. Raises InputError if the
-        result isn't saved, or the packages needed to serve it aren't installed.
-        """
-        if self.folder is None:
-            raise InputError("expected a saved result: call result.save('folder') before serving")
-        try:
-            from ttsgraph.service import server
-        except ModuleNotFoundError as error:
-            raise InputError(missing(error)) from None
-        from ttsgraph.settings.service import ServiceSettings
-
-        loader = FileLoader((self.folder,))
-        server.serve(loader, loader.names, ServiceSettings(host=host, port=port), no_key)
-
     def __repr__(self) -> str:
         graph = self.graph
         return (
             f"<Result: {len(graph.nodes)} nodes, width {graph.width}, depth {graph.depth};"
             f" {self.tested.reason}>"
         )
-
-    def _repr_html_(self) -> str:
-        table = f"<pre>{escape(str(self.tested))}</pre>"
-        return f"{_picture(self.graph)}<p>{escape(self.sentence)}</p>{table}"
 
 
 def search(
@@ -255,7 +219,7 @@ def load(folder: str | Path) -> Result:
     place = Path(folder)
     data = read_json(place / COMPARISON, "search")
     comparison = Comparison(**data | {"rows": tuple(data["rows"])})
-    return Result(DeployedVersion.read(place / "bundle.json"), comparison, folder=place)
+    return Result(DeployedVersion.read(place / "bundle.json"), comparison)
 
 
 def result_of(searched: WholeSearch, profile: str = "search") -> Result:
@@ -289,53 +253,54 @@ async def project_search(
     say: Callable[[str], None],
     method: str | None = None,
     limit: float | None = None,
+    team: Path | None = None,
 ) -> tuple[Result, Path]:
-    """Search a task of the project and save the result below results/.
+    """Search a task of the project and save the result below results/. With a `team`, test it too,
+    and search for at most its cost.
 
     `limit` is the maximum, in dollars, that the project may spend over all its runs. Raises
     InputError and RunStopped like `search_whole`.
     """
     profile = load_profile(params.profile)
     if limit is not None:
-        limits = profile.limits.model_copy(update={"dollars": limit})
+        settings = profile.limits.model_dump() | {"dollars": limit}
+        limits = parse(LimitSettings, settings, "--limit")
         profile = profile.model_copy(update={"limits": limits})
+    case = None if team is None else preset_case(team, profile)
     splits = questions_by_split(profile, task, params.seed)
-    searched = await search_whole(
-        profile, task, splits, params.seed, method or params.methods[0], publish=publish, say=say
-    )
+    method = method or params.methods[0]
+    known = profile, task, splits, params.seed, method
+    searched = await search_whole(*known, publish=publish, say=say, team=case)
     result = result_of(searched, params.profile)
+    folder = Path("results") / params.profile / task
+    if team is not None:
+        return result, result.save(folder / "compare" / team.stem)
     table = result.compare()
     found = table.rows[0]
     used = next(row for row in table.rows if row["graph"] == table.used)
     shown = ("accuracy", "cost")
     scores = {"seed": params.seed} | {name: used[name] for name in shown}
     scores |= {f"found_{name}": found[name] for name in shown}
-    folder = Path("results") / params.profile / task
     write_text(folder / SCORES, json_text(scores))
     return result, result.save(folder / FOUND)
 
 
 @contextmanager
 def shown_progress(wanted: bool) -> Iterator[Publish]:
-    """Show a bar that counts answered questions, also in a notebook; do nothing if not `wanted`."""
-    if not wanted:
-        yield ignore
-        return
+    """While a search runs, show how many questions are answered, also in a notebook; show nothing
+    if not `wanted`.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     counted = TextColumn("{task.completed:.0f} questions answered")
     columns = (TextColumn("search"), BarColumn(), counted, TimeElapsedColumn())
-    bar = Progress(*columns, console=Console(stderr=True))
-    task = bar.add_task("search", total=None)
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not wanted) as bar:
+        task = bar.add_task("search", total=None)
 
-    def publish(event: Event) -> None:
-        if isinstance(event, QuestionDone):
-            bar.start()  # not earlier, so that input errors appear without a bar
-            bar.advance(task)
+        def publish(event: Event) -> None:
+            if isinstance(event, QuestionDone):
+                bar.advance(task)
 
-    try:
         yield publish
-    finally:
-        if bar.live.is_started:
-            bar.stop()

@@ -39,7 +39,6 @@ def command(
     group: typer.Typer,
     name: str | None = None,
     shared: Callable[..., None] | None = None,
-    **settings: Any,
 ) -> Callable[[Function], Function]:
     """Return a decorator that registers a function as a command of a group. Positional parameters
     are arguments, the others are options; their help is in the section `Args` of the docstring, or
@@ -51,7 +50,7 @@ def command(
         if shared is not None:
             parameters[-1:] = _described(shared)[1]
         vars(function)["__signature__"] = inspect.Signature(parameters)
-        return group.command(name, help=text, **settings)(function)
+        return group.command(name, help=text)(function)
 
     return register
 
@@ -157,15 +156,11 @@ def loader_of(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
         return files, files.names
     for model in models:
         registered = "@" in model or "/" not in model or re.fullmatch(r"[^/]+/\d+", model)
-        if not registered and not Path(model).is_dir():
+        if not Path(model).is_dir() and (folders or not registered):
             raise InputError(
-                f"{model}: expected a results folder or a name like math@champion, but there is no"
-                " such folder; create it with `make repro` or `ttsgraph run`"
+                f"{model}: expected either results folders or names like math@champion, but there"
+                " is no such folder; create it with `make repro` or `ttsgraph run`"
             )
-    if folders:
-        raise InputError(
-            f"expected either folders or names like math@champion, found both: {', '.join(models)}"
-        )
     from ttsgraph_flows.registry import RegistryLoader
 
     return RegistryLoader(params().tracking_uri), tuple(models)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ttsgraph.deployment.bundle import DeployedVersion
     from ttsgraph.settings.profile import Profile
 
-graph_app = typer.Typer(help="Inspect, run and draw one graph.", no_args_is_help=True)
+graph_app = typer.Typer(help="Run and draw one graph.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
 
 
@@ -49,40 +49,6 @@ def _found(
     for node in graph.nodes:
         _ = loaded.model_pool()[node.model]
     return graph, loaded, chosen, None
-
-
-@command(graph_app)
-def validate(graph: str, *, profile: str | None = None) -> None:
-    """Check that a graph is acyclic and has one sink, and that its roles and models are known.
-
-    Example: ttsgraph graph validate graph.json --profile paper
-    """
-    found, *_ = _found(graph, profile)
-    size = {"n_nodes": len(found.nodes), "width": found.width, "depth": found.depth}
-    print_json({"valid": True, "hash": found.content_hash} | size)
-
-
-@command(graph_app)
-def cost(graph: str, *, profile: str | None = None, task: str | None = None) -> None:
-    """Show the cost of a graph per question: FLOPs, budget units, dollars.
-
-    Example: ttsgraph graph cost graph.json --profile paper --task math
-    """
-    found, loaded, chosen, _ = _found(graph, profile, task)
-    flops = None if loaded.model_pool().unknown else loaded.cost_model(chosen, "flops")
-    print_json(
-        {
-            "flops": None if flops is None else flops.graph_cost(found) * flops.unit,
-            "budget_units": loaded.cost_model(chosen, loaded.budget.metric).graph_cost(found),
-            "budget_metric": loaded.budget.metric,
-            "budget_limit": loaded.budget.limit,
-            "budget_of": loaded.budget.limits,
-            "dollars": loaded.cost_model(chosen, "dollars").graph_cost(found),
-            "width": found.width,
-            "depth": found.depth,
-            "n_nodes": len(found.nodes),
-        }
-    )
 
 
 @command(graph_app)
@@ -142,7 +108,8 @@ def draw(
 def export(
     graph: str, *, out: Annotated[Path, typer.Option("--out", "-o")] = Path("answers.py")
 ) -> None:
-    """Write a found graph as one readable Python file that needs only the openai package.
+    """Write a found graph as one readable Python file that needs only the packages openai and, for
+    votes, finalanswer.
 
     Example: ttsgraph export results/mine/sample/found --out answers.py
 
@@ -157,18 +124,18 @@ def export(
 
 
 @command(app)
-def explain(graph: str, *, profile: str | None = None) -> None:
-    """Describe what a graph does with a question; `ttsgraph graph cost` shows its cost.
+def explain(graph: str, *, profile: str | None = None, task: str | None = None) -> None:
+    """Check a graph, and describe what it does with a question and what that costs.
 
-    A results folder or a version has its own profile.
+    A results folder or a version has its own profile and task.
 
     Example: ttsgraph explain math@champion
     """
     from ttsgraph.reporting.explain import explain as in_words
 
-    found, loaded, _, version = _found(graph, profile)
+    found, loaded, chosen, version = _found(graph, profile, task)
     if version is not None and not Path(graph).is_dir():
         from ttsgraph_flows.registry import origin
 
         echo(origin(params().tracking_uri, version))
-    echo(*in_words(found, loaded.model_pool()))
+    echo(*in_words(found, loaded, chosen))

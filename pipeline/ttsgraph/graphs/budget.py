@@ -55,7 +55,7 @@ def missing_facts(model: str, missing: Sequence[str]) -> str:
     """Return the error message for a model whose FLOPs can't be computed."""
     return (
         f"a FLOPs budget needs {', '.join(missing)} of model {model!r}: give them in the profile's"
-        " pool (`ttsgraph add --set total=8e9`), or use a budget in dollars (budget.metric:"
+        " pool (`ttsgraph add --set '{total: 8e9}'`), or use a budget in dollars (budget.metric:"
         " dollars)"
     )
 

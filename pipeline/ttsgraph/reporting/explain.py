@@ -1,4 +1,4 @@
-"""Description of a graph as text: its size, and what it does with a question."""
+"""Description of a graph as text: its size, what it does with a question, and what that costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import PASSED
 from ttsgraph.pool.spec import ModelPool
+from ttsgraph.settings.profile import Profile
 
+UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
 MOST_NAMED = 6
 """Maximum number of nodes named one by one; larger groups are given as a range."""
 
@@ -18,10 +20,11 @@ SPELLED = ["no", "one", "two", "three", "four", "five", "six"]
 SPELLED += ["seven", "eight", "nine", "ten", "eleven", "twelve"]
 
 
-def explain(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
-    """Return lines that describe a graph. Raises SettingsError for a model that isn't in the
-    pool.
+def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]:
+    """Return lines that describe a graph for one task. Raises SettingsError for a model that isn't
+    in the profile's pool.
     """
+    pool = profile.model_pool()
     models = sorted(node.model for node in graph.nodes if get_role(node.role).calls_model)
     calls = ", ".join(f"{count} of {pool[name].words}" for name, count in Counter(models).items())
     each = "in all branches" if graph.route else "a question"
@@ -29,7 +32,7 @@ def explain(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
         f"{counted(len(graph.nodes), 'node')}, {counted(len(models), 'model call')} {each}"
         f" ({calls}); width {graph.width}, depth {graph.depth}; graph {graph.content_hash}"
     )
-    return [first, *ways(graph, pool)]
+    return [first, *ways(graph, pool), *_costs(graph, profile, task)]
 
 
 def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
@@ -96,6 +99,28 @@ def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> st
         f"{who} {where} reads {_named(read)}{waves}: {does}; elsewhere it takes their most frequent"
         " answer, without a call"
     )
+
+
+def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[str]:
+    """Yield the cost of a question in dollars, and in the budget's units, whether it is within the
+    budget.
+    """
+    yield (
+        f"a question of {task} costs about"
+        f" ${profile.cost_model(task, 'dollars').graph_cost(graph):.3g}"
+    )
+    budget = profile.budget
+    cost = profile.cost_model(task)
+    most = max(cost.graph_cost(branch) for branch in graph.branches)
+    known = f"{cost.graph_cost(graph):.3g} {UNIT_NAMES[budget.metric]} of {budget.limit:g}"
+    if graph.route is not None:
+        known += f" on average, {most:.3g} in the most expensive branch"
+    elif graph.adaptive:
+        known += " at most, and less where a vote stops or a gate stays closed"
+    if budget.limits == "mean":
+        yield f"the budget limits the mean cost of a question: {known}"
+    else:
+        yield f"{'within' if most <= budget.limit else 'OVER'} the budget: {known}"
 
 
 def _named(ids: Sequence[int]) -> str:

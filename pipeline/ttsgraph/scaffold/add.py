@@ -21,11 +21,10 @@ from ttsgraph.base.secrets import refuse_secrets
 from ttsgraph.base.state import STATE
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Message
-from ttsgraph.pool.spec import variant_name
 from ttsgraph.runtime.limits import PROJECT, Account, counted
 from ttsgraph.scaffold.probes import TEMPERATURE, ProbedModel, ask_each, room_for
 from ttsgraph.scaffold.providers import Provider, candidates
-from ttsgraph.scaffold.questions import Ask, GradedQuestions, QuestionSource, look_at
+from ttsgraph.scaffold.questions import GradedQuestions, QuestionSource, look_at
 from ttsgraph.scaffold.settings_text import SettingsText
 from ttsgraph.settings.plugins import PLUGINS
 from ttsgraph.settings.profile import Params, Profile, load_profile
@@ -56,10 +55,6 @@ MOST = {"train": 750, "val": 150, "test": 200}
 LEAST = 10
 """Minimum number of questions: fewer can't be split into meaningful parts."""
 
-PROBES = 3
-"""Number of questions sent to a reasoning model: several, because its token use depends on the
-question.
-"""
 SAMPLE = "sample"
 SAMPLES = 40
 """Number of sums that are generated, for trying a project, if no questions are given."""
@@ -73,23 +68,22 @@ SECONDS = 10
 RUBRIC = "Full marks for an answer that says the same as the reference, in any words, else none."
 
 _METRICS = {"$": "dollars", "s": "runtime"}
-_BUDGET = re.compile(
-    r"\s*(\$?)\s*((?:(?:\d[\d_]*|[1-9]\d{0,2}(?:,\d{3})+)\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-    r"\s*(s|units)?\s*"
-)
+_BUDGET = re.compile(r"\s*(\$?)\s*(\d*\.?\d+(?:[eE][-+]?\d+)?)\s*(s|units)?\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """Models, questions with their task's name, and a budget, to be added to a project."""
+    """Models of a provider, questions with their task's name, and a budget, to be added to a
+    project.
+    """
 
-    providers: Sequence[Provider] = ()
+    provider: Provider | None = None
     questions: QuestionSource | None = None
     name: str | None = None
     budget: str | None = None
 
 
-def init(folder: Path, wanted: Additions, ask: Ask | None = None) -> list[str]:
+def init(folder: Path, wanted: Additions) -> list[str]:
     """Create a project in a new folder, with the given models and questions (generated sums if no
     questions are given); return lines to print.
 
@@ -103,10 +97,10 @@ def init(folder: Path, wanted: Additions, ask: Ask | None = None) -> list[str]:
             f"{folder}: expected a new folder, found {found}; choose another name{more}"
         )
     files = {Path(path): (TEMPLATES / name).read_text() for path, name in WRITTEN.items()}
-    return _Project(folder, PROFILE, files).add(wanted, ask)
+    return _Project(folder, PROFILE, files).add(wanted)
 
 
-def add(profile: str, wanted: Additions, ask: Ask | None = None) -> list[str]:
+def add(profile: str, wanted: Additions) -> list[str]:
     """Add models and questions to a profile of the project in this folder; return lines to print.
 
     Raises InputError, without writing anything, if an endpoint doesn't respond, or if models,
@@ -118,10 +112,10 @@ def add(profile: str, wanted: Additions, ask: Ask | None = None) -> list[str]:
             f"profile {profile!r}: expected language models, found simulated ones, which answer"
             " only generated questions; choose another profile"
         )
-    if not wanted.providers and wanted.questions is None:
+    if wanted.provider is None and wanted.questions is None:
         raise InputError("expected --url (for models), --questions or both, found neither")
     with locked(STATE / "spending"):  # a run in progress holds the same lock
-        return _Project(Path(), profile, {}).add(wanted, ask)
+        return _Project(Path(), profile, {}).add(wanted)
 
 
 class _Project:
@@ -139,31 +133,33 @@ class _Project:
         self.params = SettingsText(params, files.get(params))
         self.is_default = self.params.data["profile"] == profile
 
-    def add(self, wanted: Additions, ask: Ask | None) -> list[str]:
+    def add(self, wanted: Additions) -> list[str]:
         """Check the additions, call each model, and write all files; return lines to print. Raises
         InputError if the additions are invalid, or if no model answers.
         """
         lines: list[str] = []
         looked, name = None, SAMPLE
         if wanted.questions is not None:
-            looked, name = look_at(wanted.questions, ask), task_name(wanted)
+            looked, name = look_at(wanted.questions), task_name(wanted)
         elif self.is_new:
             looked = _sums()
         if looked is not None:
             self.profile.require_free("tasks", name)
             lines += [*looked.lines, split_words(len(looked.rows))]
         held = self.profile.plain["pool"]
-        offers, left_out = candidates(wanted.providers, ask, held)
-        if wanted.providers and not offers and looked is None:
-            raise InputError("; ".join(left_out))
-        new = {n: {**one.entry, "price": dict(one.price or {})} for n, one in offers.items()}
-        reached = {n: entry for n, entry in held.items() if looked and _is_reached(entry)}
+        offers: dict[str, tuple[dict[str, Any], str]] = {}
+        left_out: list[str] = []
+        if wanted.provider is not None:
+            offers, left_out = candidates(wanted.provider, held)
+            if not offers and looked is None:
+                raise InputError("; ".join(left_out))
+        new = {name: entry for name, (entry, _) in offers.items()}
+        reached = {name: entry for name, entry in held.items() if looked and _is_reached(entry)}
         found: list[ProbedModel] = []
         failed: list[str] = []
         if new or reached:
-            prompts = self.first_prompts(looked)
-            priced = {n: one.priced for n, one in offers.items()}
-            found, failed = asyncio.run(ask_each(reached | new, prompts, priced))
+            priced = {name: source for name, (_, source) in offers.items()}
+            found, failed = asyncio.run(ask_each(reached | new, self.first_prompt(looked), priced))
         added = [each for each in found if each.name in new]
         if failed and not (added if new else found):
             others = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
@@ -175,25 +171,24 @@ class _Project:
             words = [said]
         self.add_models(added)
         if looked is not None:
-            path = self.place_of(name, looked, wanted.questions)
-            self.add_task(name, looked, path, found)
+            self.add_task(name, looked, self.place_of(name, looked), found)
         self.write(found)
         return [*lines, *(each.line for each in added), *left_out, *failed, *words]
 
-    def first_prompts(self, looked: GradedQuestions | None) -> list[tuple[Message, ...]]:
-        """Return the prompts of the test calls: the first few questions, as put to an assistant."""
+    def first_prompt(self, looked: GradedQuestions | None) -> tuple[Message, ...]:
+        """Return the prompt of the test calls: the first question, as put to an assistant."""
         profile = parse(Profile, self.profile.plain, str(self.profile.path))
         if looked is None and profile.tasks:
             task = next(iter(profile.tasks))
             kind = profile.task(task).task
-            questions = questions_by_split(profile, task, 0)["train"][:PROBES]
+            question = questions_by_split(profile, task, 0)["train"][0]
         else:
             looked = looked or _sums()
             kind = get_task(looked.kind, looked.grading)
-            questions = [kind.parse(row, "question") for row in looked.rows[:PROBES]]
+            question = kind.parse(looked.rows[0], "question")
         speak = get_role(ASSISTANT).speak
         assert speak is not None
-        return [speak(kind, Prompt(kind.instruction), question, []) for question in questions]
+        return speak(kind, Prompt(kind.instruction), question, [])
 
     def add_models(self, added: Sequence[ProbedModel]) -> None:
         """Add models to the pool, and their token counts to all tasks with measured lengths."""
@@ -205,21 +200,15 @@ class _Project:
                 if (measured := (task.get("lengths") or {}).get("measured")) is not None:
                     measured.update(self.profile.node(each.lengths))
 
-    def place_of(self, name: str, looked: GradedQuestions, given: QuestionSource | None) -> Path:
-        """Add a file with the questions to the files to write, and return its path.
-
-        The user's own files are never changed: if the given file is where the new one would be, and
-        its text differs, another path is used. Raises InputError if a different file is already at
-        the path.
+    def place_of(self, name: str, looked: GradedQuestions) -> Path:
+        """Add a file with the questions to the files to write, and return its path. Raises
+        InputError if a different file is already there.
         """
         path = INPUTS / f"{name}.jsonl"
-        own = given is not None and (self.folder / path).resolve() == given.path.resolve()
-        if own and path.read_text() != looked.text:
-            path = INPUTS / f"{name}-read.jsonl"
         held = self.folder / path
         if held.exists() and held.read_text() != looked.text:
             raise InputError(
-                f"{path}: expected no file there, found one with other content; remove it, or"
+                f"{path}: expected no file there, or the same questions, found other content;"
                 " choose another --name"
             )
         self.files[path] = looked.text
@@ -239,8 +228,6 @@ class _Project:
         lengths: dict[str, Any] = {}
         for each in found:
             lengths |= each.lengths
-            for variant in each.entry.get("variants") or {}:
-                lengths.setdefault(variant_name(each.name, variant), each.lengths[each.name])
         if lengths:
             most = max(lengths.values(), key=lambda each: sum(each.values()))
             members = parse(Profile, self.profile.plain, str(self.profile.path)).model_pool()
@@ -297,13 +284,12 @@ def _sums() -> GradedQuestions:
 
 def task_entry(looked: GradedQuestions, path: Path, max_tokens: int = 512) -> dict[str, Any]:
     """Return a task's entry for a profile. Raises DataError if there are too few questions."""
-    instruction = {} if looked.instruction is None else {"instruction": looked.instruction}
     return {
         "kind": looked.kind,
         **({"grading": dict(looked.grading)} if looked.grading else {}),
         "source": {"kind": "jsonl", "path": path.as_posix()},
         "splits": split_sizes(len(looked.rows)),
-        "prompt": {"style": "chat", **instruction},
+        "prompt": {"style": "chat"},
         "sampling": {"temperature": TEMPERATURE, "max_tokens": max_tokens},
     }
 
@@ -337,7 +323,7 @@ def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(budget, Mapping):
         return dict(budget)
     found = _BUDGET.fullmatch(str(budget))
-    limit = math.inf if found is None else float(found[2].replace(",", "").replace("_", ""))
+    limit = math.inf if found is None else float(found[2])
     if found is None or (found[1] and found[3]) or limit == math.inf:
         raise SettingsError(
             f"budget: expected '$0.002', '3 s' or '12 units' (per question), found {budget!r}"
@@ -349,30 +335,25 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
     """Return the budget per question, as settings and as a message. Raises InputError if even the
     cheapest call exceeds it.
     """
-    number = _BUDGET.fullmatch(budget or "")
-    if number and not (number[1] or number[3]):
-        budget = f"${number[2]}"
-    if not found:
-        return budget_of(str(budget)), f"a question may cost {budget}"
     by_cost = sorted(found, key=lambda model: model.dollars)
-    cheapest, costliest = by_cost[0], by_cost[-1]
-    slowest_s = max(model.calls[-1].latency_s for model in found)
-    usual = f"{max(SECONDS, CALLS * slowest_s):.2g} s"
-    if costliest.dollars:
-        usual = f"${CALLS * costliest.dollars:.2g}"
-    given = usual if budget is None else budget
-    settings = budget_of(given)
-    limit = float(settings["limit"])
-    if settings["metric"] != "dollars":
-        return settings, f"a question may take {given}"
-    if cheapest.dollars > limit:
-        raise InputError(
-            f"--budget: expected enough for at least one call, found {given}; a call of"
-            f" {cheapest.name}, the cheapest model, cost ${cheapest.dollars:.2g}"
-        )
-    said = f"a question may cost ${limit:g}"
+    said = ""
     if budget is None:
-        said += f", {CALLS} calls of {costliest.name}; change it with --budget"
-    if few := [model.name for model in found if model.dollars > limit]:
-        said += f"; too expensive for it: {', '.join(few)}"
-    return settings, said
+        slowest_s = max(model.calls[-1].latency_s for model in found)
+        costliest = by_cost[-1].dollars
+        budget = f"{max(SECONDS, CALLS * slowest_s):.2g} s"
+        if costliest:
+            budget = f"${CALLS * costliest:.2g}"
+        said = f", {CALLS} calls of {by_cost[-1].name}; change it with --budget"
+    elif (number := _BUDGET.fullmatch(budget)) and not (number[1] or number[3]):
+        budget = f"${number[2]}"
+    settings = budget_of(budget)
+    if settings["metric"] != "dollars":
+        return settings, f"a question may take {budget}{said}"
+    few = [model.name for model in by_cost if model.dollars > settings["limit"]]
+    if few and len(few) == len(found):
+        raise InputError(
+            f"--budget: expected enough for at least one call, found {budget}; a call of {few[0]},"
+            f" the cheapest model, cost ${by_cost[0].dollars:.2g}"
+        )
+    said += f"; too expensive for it: {', '.join(few)}" if few else ""
+    return settings, f"a question may cost {budget}{said}"

@@ -1,4 +1,6 @@
-"""Editor of a settings file's text: adds entries, and keeps all other settings and all comments."""
+"""Editor of a settings file's text: adds entries, and keeps all other settings and all comments. A
+comment at the end of a section stays where it is, above the new entry.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +39,11 @@ class SettingsText:
         """Append an entry to a section, on one line or with one key per line. Raises SettingsError
         if the section already has the name.
         """
-        from ruamel.yaml.error import CommentMark
-        from ruamel.yaml.tokens import CommentToken
-
         self.require_free(section, name)
         held = self.data[section]
-        at = _last(held) if held else (self.data, section)
-        below = _cut_comment(*at)
         if not held:
             held.fa.set_block_style()
         held[name] = self.node(entry, lines)
-        if below:
-            node, key = _last(held)
-            node.ca.items[key] = [None, None, CommentToken(f"\n{below}", CommentMark(0)), None]
 
     def require_free(self, section: str, name: str) -> None:
         """Raise SettingsError if a section already has the name."""
@@ -85,29 +79,6 @@ class SettingsText:
                 f"{self.path}: the file changed during this command, so nothing was written; run"
                 " the command again"
             )
-
-
-def _last(node: Any) -> tuple[Any, Any]:
-    """Return the innermost block at the end of a block, and the key of its last value."""
-    while True:
-        key = len(node) - 1 if isinstance(node, list) else list(node)[-1]
-        inner = node[key]
-        form = getattr(inner, "fa", None)  # only mappings and lists have a format
-        if form is None or not inner or form.flow_style():
-            return node, key
-        node = inner
-
-
-def _cut_comment(node: Any, key: Any) -> str:
-    """Remove and return the comment lines below a value, because they belong to the next entry. A
-    comment on the value's own line stays.
-    """
-    token = (node.ca.items.get(key) or [None] * 3)[2]
-    if token is None:
-        return ""
-    token.value, _, below = token.value.partition("\n")
-    token.value += "\n"
-    return str(below)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,18 +1,17 @@
-"""A team that somebody has beside what a search finds for its cost, and methods over seeds."""
+"""A team that somebody has beside what a search finds for its cost."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.support.cli import done, ended
+from tests.support.cli import done
 from tests.support.project import ROOT
-from ttsgraph.api.comparing import compare_methods, preset_case
-from ttsgraph.base.errors import InputError, SettingsError
+from ttsgraph.api.team import preset_case
+from ttsgraph.base.errors import InputError
 from ttsgraph.base.parsing import load
 from ttsgraph.settings.profile import Profile
 
@@ -31,7 +30,6 @@ def project(tmp_path, monkeypatch):
     """A folder with a simulated profile of two models, small enough to search in a second."""
     data = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
     data["pool"] = {name: data["pool"][name] for name in (SMALL, OTHER)}
-    data["pool"][OTHER]["served_as"] = "google/gemma-3-1b-it"
     splits = {"train": 24, "val": 12, "test": 40}
     data["tasks"] = {"math": data["tasks"]["math"] | {"splits": splits}}
     data["tasks"]["math"]["source"]["size"] = 300
@@ -57,11 +55,11 @@ def read(folder: Path, **team: object):
 SHAPES = {
     "a fuser": (TEAM, [SMALL, SMALL, OTHER, OTHER], "fuser", (3, 2)),
     "layers, each of which reads the one before": (
-        {"reference_models": [SMALL, OTHER], "aggregator": SMALL, "layers": 3},
+        {"proposers": [SMALL, OTHER], "aggregator": SMALL, "layers": 3},
         [SMALL, OTHER, SMALL, OTHER, SMALL], "fuser", (2, 3),
     ),
-    "a vote without an aggregator, of endpoints' names": (
-        {"proposers": [SMALL, "google/gemma-3-1b-it"], "role": "voter"},
+    "a vote without an aggregator": (
+        {"proposers": [SMALL, OTHER], "role": "voter"},
         [SMALL, OTHER, SMALL], "voter", (2, 2),
     ),
 }  # fmt: skip
@@ -99,24 +97,11 @@ def test_what_is_wrong_with_a_team_is_named(project, team, expected):
         read(project, **team)
 
 
-def test_methods_are_kept_with_their_seeds(project):
-    output = done("compare", "--methods", "random,agent_reinforce", "--seeds", "2")
-    path = project / "results/simulated/math/compare/random-agent_reinforce.json"
-    told = json.loads(path.read_text())
-    expected = [(method, seed) for method in ("random", "agent_reinforce") for seed in (3, 4)]
-    assert [(row["method"], row["seed"]) for row in told["rows"]] == expected
-    assert all(row["calls"] > 0 and row["units"] > 0 for row in told["rows"])
-    assert told["smallest_p"] == 0.5
-    assert told["tests"][0]["method"] == "agent_reinforce"
-    assert " calls" in output
-
-
-def test_a_wrong_name_is_said_before_anything_is_asked(project):
-    known = profile(project)
-    for methods, named in ((["random", "magic"], "magic"), (["random", "random"], "different")):
-        with pytest.raises((SettingsError, InputError), match=named):
-            asyncio.run(compare_methods(known, "math", methods, range(2)))
-    for given in ([], ["--methods", "random", "--preset", "team.yaml"]):
-        error = ended("compare", *given).exception
-        assert isinstance(error, InputError)
-        assert "--methods" in str(error)
+def test_a_team_is_compared_with_a_search_at_its_cost(project):
+    (project / "mine.yaml").write_text(yaml.safe_dump(TEAM))
+    shown = done("compare", "--preset", "mine.yaml")
+    assert "worth it" in shown
+    kept = json.loads((project / "results/simulated/math/compare/mine/comparison.json").read_text())
+    costs = {row["graph"]: row["cost"] for row in kept["rows"]}
+    assert costs["found graph"] <= costs["mine"] * 1.001
+    assert kept["verdict"] in shown
