@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +23,7 @@ from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Chat, Client
 from ttsgraph.models.recording import Recorder
 from ttsgraph.runtime.clients import open_agent, open_client
-from ttsgraph.runtime.limits import limited_by, lines_of, project_meter
+from ttsgraph.runtime.limits import MeteredClient, lines_of, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
@@ -115,7 +116,8 @@ async def search_whole(
         async with opened as to_ask, speaking as speak, meter.watched():
             environment = environment_for(profile, task, to_ask, questions["shots"])
             recorder = Recorder()
-            environment.client = to_ask.recording(recorder, limited_by(meter, environment.paid))
+            limited = partial(MeteredClient, meter=meter, pool=environment.paid)
+            environment.client = to_ask.recording(recorder, limited)
             report = await checked(environment.task, environment.client)
             for line in filter(None, [report, *profile.no_checks(task, questions["train"])]):
                 say(line)

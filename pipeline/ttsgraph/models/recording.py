@@ -75,12 +75,9 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: dict[str, Call] = {}
-        self.bounds: dict[str, int] = {}
-        """Token bound of each call requested since the stage was last started, by content key."""
 
     def used(self, key: str, request: Request, outcome: Completion | CallFailed | NoAnswer) -> None:
         """Record the outcome of a request; it replaces an earlier outcome with the same key."""
-        self.bounds[key] = request.sampling.max_tokens
         self.calls[key] = Call(request.model, outcome)
 
     @property

@@ -79,9 +79,8 @@ RETIRED = {
     "max_unscored": 0.25,
     "extra_args": [],
 }
-"""Retired keys with the values that are fixed now (by `FailurePolicy`, `Retries`, `Launcher`,
-`MAX_BYTES`, `number_format`, `Environment`, `serve.extra_args`). Bundles of earlier versions
-contain these keys, and the identity of a search still includes them.
+"""Retired keys with their fixed or last values. Bundles of earlier versions contain these keys, and
+the identity of a search still includes them.
 """
 
 
