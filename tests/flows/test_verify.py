@@ -30,7 +30,7 @@ from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.models.recording import (
     Call,
-    Recorder,
+    Calls,
     ReplayClient,
     read_calls,
     write_calls,
@@ -90,19 +90,19 @@ CALLS = PUBLISHED / "simulated-small" / "math.parquet"
 TEXTS = ("a", "bb", "broken", "long", "refused", "bb")
 
 
-def recorded(*texts: str) -> tuple[list[str], Recorder]:
+def recorded(*texts: str) -> tuple[list[str], Calls]:
     """What is answered to these texts, and the calls that were recorded."""
-    recorder = Recorder()
-    return asyncio.run(ask(CachedClient(Answering(), recorder=recorder), texts)), recorder
+    calls: dict[str, Call] = {}
+    return asyncio.run(ask(CachedClient(Answering(), calls=calls), texts)), calls
 
 
 def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_path: Path) -> None:
-    made, recorder = recorded(*TEXTS)
+    made, calls = recorded(*TEXTS)
     assert made[:4] == ["1", "2", "CallFailed: m: gone", "ContextOverflow: m: too long"]
     assert made[4:] == ["PromptRefused: m: refused by its provider: no", "2"]
-    assert len(recorder.calls) == 5
+    assert len(calls) == 5
     path = tmp_path / "calls.parquet"
-    write_calls(recorder.calls, path)
+    write_calls(calls, path)
     replay = ReplayClient(read_calls(path))
     assert asyncio.run(ask(replay, TEXTS)) == made
     again = replay.begin(request("a"))
@@ -111,7 +111,7 @@ def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_p
     with pytest.raises(DataError, match=said):
         replay.begin(request("a", 1))
     # The same calls are the same bytes in whatever order they were made.
-    write_calls(recorded(*TEXTS[::-1])[1].calls, tmp_path / "other.parquet")
+    write_calls(recorded(*TEXTS[::-1])[1], tmp_path / "other.parquet")
     assert (tmp_path / "other.parquet").read_bytes() == path.read_bytes()
     path.write_text("no")
     with pytest.raises(DataError, match=r"calls\.parquet: expected recorded calls"):

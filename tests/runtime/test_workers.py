@@ -17,7 +17,6 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import Completion
-from ttsgraph.models.recording import Recorder
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.runtime.workers import (
@@ -97,9 +96,7 @@ class Lab:
         self, workers: int, carry: Carry = in_a_thread
     ) -> Callable[[Environment, Meter], Environment]:
         order = order_of(self.profile, "math", (), Path("state"))
-        return lambda local, meter: SpreadEnvironment(
-            local, order, carry, workers, Recorder(), meter
-        )
+        return lambda local, meter: SpreadEnvironment(local, order, carry, workers, {}, meter)
 
 
 @pytest.mark.parametrize("method", ["agent_reinforce", "random"])

@@ -20,8 +20,8 @@ from ttsgraph.evaluation.progress import Expense, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.models.cache import CachedClient
-from ttsgraph.models.client import Chat, Client
-from ttsgraph.models.recording import Recorder
+from ttsgraph.models.client import Chat, Client, Completion
+from ttsgraph.models.recording import Call
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.runtime.limits import MeteredClient, lines_of, project_meter
 from ttsgraph.runtime.workers import environment_for
@@ -115,9 +115,9 @@ async def search_whole(
             speaking = open_agent(profile, state, meter)
         async with opened as to_ask, speaking as speak, meter.watched():
             environment = environment_for(profile, task, to_ask, questions["shots"])
-            recorder = Recorder()
+            calls: dict[str, Call] = {}
             limited = partial(MeteredClient, meter=meter, pool=environment.paid)
-            environment.client = to_ask.recording(recorder, limited)
+            environment.client = to_ask.recording(calls, limited)
             report = await checked(environment.task, environment.client)
             for line in filter(None, [report, *profile.no_checks(task, questions["train"])]):
                 say(line)
@@ -134,12 +134,13 @@ async def search_whole(
             await _searched(project, method, asked, lambda: meter.now, publish)
             test = steps.evaluate(project, method, [] if team is None else [team], thorough=False)
             tested = test.write(*await test.asked(environment, publish))
-    for line in lines_of(recorder):
+    for line in lines_of(calls):
         say(line)
     cost = project.profile.cost_model(task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
     choice = choose(arms, profile.deploy.margin)
-    return WholeSearch(project, method, tested, arms, choice, meter.now, recorder.answered)
+    answered = sum(isinstance(call.outcome, Completion) for call in calls.values())
+    return WholeSearch(project, method, tested, arms, choice, meter.now, answered)
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:

@@ -24,7 +24,7 @@ from ttsgraph.base.errors import CallFailed, DataError, NoAnswer, PromptRefused,
 from ttsgraph.base.files import locked, unusable
 from ttsgraph.base.sqlite import write_ahead
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
-from ttsgraph.models.recording import Recorder
+from ttsgraph.models.recording import Call
 
 _HOUR_S = 3600
 _WAIT_S = 60.0
@@ -209,22 +209,27 @@ def stored(outcome: Completion | PromptRefused) -> Completion:
 
 class CachedClient(Wrapper):
     """Client that answers from a store, if there is one, and makes equal calls under way once. The
-    recorder, if there is one, gets each outcome.
+    outcome of each call is recorded in `calls`; the last one counts.
     """
 
     def __init__(
-        self, inner: Client, store: CallCache | None = None, recorder: Recorder | None = None
+        self,
+        inner: Client,
+        store: CallCache | None = None,
+        calls: dict[str, Call] | None = None,
     ) -> None:
         super().__init__(inner)
         self._store = store
-        self._recorder = recorder
+        self._calls = calls
         self._under_way: dict[str, asyncio.Future[Completion | Exception | None]] = {}
 
-    def recording(self, recorder: Recorder, limited: Callable[[Client], Client]) -> CachedClient:
-        """Return a client that uses the same store, records with `recorder`, and limits its calls
-        with `limited`.
+    def recording(
+        self, calls: dict[str, Call], limited: Callable[[Client], Client]
+    ) -> CachedClient:
+        """Return a client that uses the same store, records in `calls`, and limits its calls with
+        `limited`.
         """
-        return CachedClient(limited(self._inner), self._store, recorder)
+        return CachedClient(limited(self._inner), self._store, calls)
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """Return the stored completion, or what the inner client returns. Raises PromptRefused if a
@@ -283,8 +288,8 @@ class CachedClient(Wrapper):
 
     def _settled(self, key: str, request: Request, outcome: Completion | Exception) -> Completion:
         """Record an outcome; return it if it is a completion, and raise it otherwise."""
-        if isinstance(outcome, Completion | CallFailed | NoAnswer) and self._recorder is not None:
-            self._recorder.used(key, request, outcome)
+        if isinstance(outcome, Completion | CallFailed | NoAnswer) and self._calls is not None:
+            self._calls[key] = Call(request.model, outcome)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome

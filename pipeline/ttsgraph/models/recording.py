@@ -47,12 +47,12 @@ class Call:
     outcome: Completion | CallFailed | NoAnswer
 
 
-class NotRecorded(DataError):
-    """Error raised if a replay requests a call that was not recorded."""
-
-
 Calls = Mapping[str, Call]
 """Recorded calls by content key."""
+
+
+class NotRecorded(DataError):
+    """Error raised if a replay requests a call that was not recorded."""
 
 
 def read_engine(path: Path) -> dict[str, str]:
@@ -68,22 +68,6 @@ def read_engine(path: Path) -> dict[str, str]:
             f"{path}: expected a JSON object of strings, but it isn't one:"
             f" {error.errors()[0]['msg']}"
         ) from None
-
-
-class Recorder:
-    """Recorder of the calls that a stage uses."""
-
-    def __init__(self) -> None:
-        self.calls: dict[str, Call] = {}
-
-    def used(self, key: str, request: Request, outcome: Completion | CallFailed | NoAnswer) -> None:
-        """Record the outcome of a request; it replaces an earlier outcome with the same key."""
-        self.calls[key] = Call(request.model, outcome)
-
-    @property
-    def answered(self) -> int:
-        """Number of answered calls."""
-        return sum(isinstance(call.outcome, Completion) for call in self.calls.values())
 
 
 class ReplayClient(Client):

@@ -42,7 +42,7 @@ from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.models.recording import (
     ENGINE,
     REPLAY,
-    Recorder,
+    Call,
     ReplayClient,
     read_calls,
     read_engine,
@@ -177,12 +177,12 @@ def open_cache(state: Path = STATE) -> CallCache:
 
 @asynccontextmanager
 async def open_agent(
-    profile: Profile, state: Path, meter: Meter, recorder: Recorder | None = None
+    profile: Profile, state: Path, meter: Meter, calls: dict[str, Call] | None = None
 ) -> AsyncIterator[Chat | None]:
     """Yield the function that calls the profile's agent model, or None if it has none.
 
-    Calls are counted on the meter, recorded, and kept in the call cache. Raises EndpointError if
-    the key is missing.
+    Calls are counted on the meter, recorded in `calls`, and kept in the call cache. Raises
+    EndpointError if the key is missing.
     """
     agent = profile.agent
     if agent.kind != "llm" or agent.model is None:
@@ -200,7 +200,7 @@ async def open_agent(
             spec = ModelSpec.outside(agent.model, agent.model, price, revision)
             asked = agent_client(agent_endpoint(profile, local, state), agent)
             client = MeteredClient(asked, meter, ModelPool((spec,)))
-        async with contextlib.aclosing(CachedClient(client, cache, recorder)) as cached:
+        async with contextlib.aclosing(CachedClient(client, cache, calls)) as cached:
             yield speaker(cached, agent, f"agent-{revision}", price)
 
 

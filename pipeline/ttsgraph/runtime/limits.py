@@ -36,7 +36,7 @@ from ttsgraph.models.client import (
     Request,
     Wrapper,
 )
-from ttsgraph.models.recording import Recorder
+from ttsgraph.models.recording import Calls
 from ttsgraph.pool.spec import ModelPool, Price
 from ttsgraph.settings.stages import LimitSettings
 
@@ -356,10 +356,10 @@ class MeteredClient(Wrapper):
         return completion
 
 
-def lines_of(recorder: Recorder) -> Iterator[str]:
+def lines_of(calls: Calls) -> Iterator[str]:
     """Yield report lines about refused prompts, cut answers and estimated token counts."""
     outcomes: dict[str, list[Completion | CallFailed | NoAnswer]] = {}
-    for call in recorder.calls.values():
+    for call in calls.values():
         outcomes.setdefault(call.model, []).append(call.outcome)
     for model, found in outcomes.items():
         answers = [each for each in found if isinstance(each, Completion)]

@@ -29,7 +29,7 @@ from ttsgraph.evaluation.environment import Environment, Feedback, Job, Question
 from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone, ignore
 from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import Client
-from ttsgraph.models.recording import Calls, Recorder
+from ttsgraph.models.recording import Call, Calls
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import NO_SPENDING, Meter, MeteredClient
 from ttsgraph.settings.profile import Profile
@@ -187,14 +187,14 @@ class SpreadEnvironment(Environment):
         order: WorkContext,
         carry: Carry,
         workers: int,
-        recorder: Recorder,
+        calls: dict[str, Call],
         meter: Meter,
     ) -> None:
         vars(self).update(vars(local))
         self._order = order
         self._carry = carry
         self._workers = workers
-        self._recorder = recorder
+        self._calls = calls
         self._meter = meter
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
@@ -211,7 +211,7 @@ class SpreadEnvironment(Environment):
             work = WorkPiece(self._order, piece, meter.limits, meter.spent, self.grade_nodes)
             done = await self._carry(work)
             meter.add(done.spent)
-            self._recorder.calls.update(done.calls)
+            self._calls.update(done.calls)
             if done.failure is not None:
                 raise meter.stop() if meter.over else done.failure
             for k, results in enumerate(done.results):
@@ -267,16 +267,16 @@ class Worker:
     async def answered(self, work: WorkPiece) -> PieceResult:
         """Answer and grade the questions of a piece."""
         meter = Meter(work.limits, work.spent)
-        recorder = Recorder()
+        calls: dict[str, Call] = {}
         limited = partial(MeteredClient, meter=meter, pool=self._environment.paid)
-        environment = self._environment.altered(client=self._client.recording(recorder, limited))
+        environment = self._environment.altered(client=self._client.recording(calls, limited))
         if work.grade_nodes:
             environment = environment.with_node_grades()
         try:
             results = await together(environment.results(*job) for job in work.jobs)
         except (InputError, RunStopped) as error:
-            return PieceResult((), meter.now, recorder.calls, error)
-        return PieceResult(results, meter.now, recorder.calls)
+            return PieceResult((), meter.now, calls, error)
+        return PieceResult(results, meter.now, calls)
 
 
 _worker = lru_cache(maxsize=4)(Worker)
