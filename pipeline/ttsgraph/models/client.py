@@ -176,11 +176,7 @@ def whole_text(text: str) -> str:
 
     JSON can contain lone surrogates, but they can't be sent or written.
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 _ADDED = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens", "latency_s")

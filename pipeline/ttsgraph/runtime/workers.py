@@ -231,12 +231,11 @@ def shared_out(jobs: Sequence[Job], most: int) -> list[list[Job]]:
     """Divide the jobs into at most `most` pieces of similar size; each has all graphs, with the
     same part of their questions.
     """
-    names = dict.fromkeys(question.id for _, questions in jobs for question in questions)
-    count = max(1, min(most, len(names)))
-    part = {name: place % count for place, name in enumerate(names)}
+    names = list(dict.fromkeys(q.id for _, questions in jobs for q in questions))
+    parts = [set(names[first::most]) for first in range(max(1, min(most, len(names))))]
     return [
-        [(graph, [q for q in questions if part[q.id] == number]) for graph, questions in jobs]
-        for number in range(count)
+        [(graph, [q for q in questions if q.id in part]) for graph, questions in jobs]
+        for part in parts
     ]
 
 
