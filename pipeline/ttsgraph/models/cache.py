@@ -207,6 +207,11 @@ def stored(outcome: Completion | PromptRefused) -> Completion:
     return Completion(str(outcome), 0, 0, 0.0, refused=True)
 
 
+def _outcome(found: Completion) -> Completion | PromptRefused:
+    """Return the outcome that `stored` made a completion of."""
+    return PromptRefused(found.text) if found.refused else found
+
+
 class CachedClient(Wrapper):
     """Client that answers from a store, if there is one, and makes equal calls under way once. The
     outcome of each call is recorded in `calls`; the last one counts.
@@ -276,15 +281,14 @@ class CachedClient(Wrapper):
             made = await call
         except PromptRefused as refusal:
             made = refusal
-        if self._store is not None:
-            first = self._store.put(key, stored(made), request.model)
-            return first if isinstance(made, Completion) else made
-        return made
+        if self._store is None:
+            return made
+        return _outcome(self._store.put(key, stored(made), request.model))
 
     def _kept(self, key: str) -> Completion | PromptRefused | None:
         """Return the stored outcome, if there is one."""
         found = None if self._store is None else self._store.get(key)
-        return PromptRefused(found.text) if found is not None and found.refused else found
+        return None if found is None else _outcome(found)
 
     def _settled(self, key: str, request: Request, outcome: Completion | Exception) -> Completion:
         """Record an outcome; return it if it is a completion, and raise it otherwise."""

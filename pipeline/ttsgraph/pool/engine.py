@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import ClosedModel
+from ttsgraph.base.parsing import ClosedModel, without_retired
 from ttsgraph.base.state import SERVE_PYTHON
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -119,10 +121,6 @@ class EngineSettings(ClosedModel):
     effective_tflops: PositiveFloat | None = None
     """sustained TFLOP/s of all devices together, for time estimates"""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_bundles(cls, given: Any) -> Any:
-        """Drop retired keys of earlier bundles if they have their fixed value."""
-        if not isinstance(given, dict):
-            return given
-        return {name: value for name, value in given.items() if RETIRED.get(name) != value}
+    _of_earlier_bundles = without_retired(
+        **{name: partial(eq, value) for name, value in RETIRED.items()}
+    )
