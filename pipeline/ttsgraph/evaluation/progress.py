@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple, dataclass, replace
-from operator import add, sub
+from dataclasses import dataclass, replace
+from operator import add, attrgetter, sub
 
 from ttsgraph.models.client import Usage
 
@@ -54,10 +54,13 @@ class Expense:
     wall_s: float = 0.0
 
     def __add__(self, other: Expense) -> Expense:
-        return Expense(*map(add, astuple(self), astuple(other)))
+        return Expense(*map(add, _parts(self), _parts(other)))
 
     def __sub__(self, other: Expense) -> Expense:
-        return Expense(*map(sub, astuple(self), astuple(other)))
+        return Expense(*map(sub, _parts(self), _parts(other)))
+
+
+_parts = attrgetter("dollars", "tokens", "wall_s")  # astuple is ten times slower
 
 
 Event = QuestionDone | IterationStart | BestScore | Expense | str
