@@ -49,9 +49,8 @@ class CallCache:
     the file get the completion that was stored first for a key.
 
     Each entry has a checksum over key and value; a mismatch is reported and counts as a miss. A
-    file that SQLite can't read is renamed and reported, and a new one is started. No call is
-    dropped unless `prune` is told to; for it, the last use is stored in hours, so that reads seldom
-    cause a write. Raises DataError if the file can't be opened or written (for example because the
+    file that SQLite can't read is renamed and reported, and a new one is started. Only `prune`
+    drops calls; for it, the last use is stored in hours, so that reads seldom cause a write. Raises DataError if the file can't be opened or written (for example because the
     disk is full), and RunStopped for other failures.
     """
 

@@ -207,7 +207,7 @@ async def open_agent(
 def agent_endpoint(
     profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE
 ) -> Endpoint:
-    """Return the endpoint of the agent's model: its own, or that of a model of the pool."""
+    """Return the endpoint of the agent's model: its own, or a pool model's."""
     from ttsgraph.endpoints.endpoint import Endpoint
 
     agent = profile.agent
