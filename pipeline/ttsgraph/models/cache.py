@@ -50,8 +50,9 @@ class CallCache:
 
     Each entry has a checksum over key and value; a mismatch is reported and counts as a miss. A
     file that SQLite can't read is renamed and reported, and a new one is started. Only `prune`
-    drops calls; for it, the last use is stored in hours, so that reads seldom cause a write. Raises DataError if the file can't be opened or written (for example because the
-    disk is full), and RunStopped for other failures.
+    drops calls; for it, the last use is stored in hours, so that reads seldom cause a write. Raises
+    DataError if the file can't be opened or written (for example because the disk is full), and
+    RunStopped for other failures.
     """
 
     def __init__(self, folder: Path) -> None:
