@@ -20,7 +20,7 @@ from ttsgraph.evaluation.progress import Expense, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.models.cache import CachedClient
-from ttsgraph.models.client import Chat, Client, Completion
+from ttsgraph.models.client import Chat, Client
 from ttsgraph.models.recording import Call
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.runtime.limits import MeteredClient, lines_of, project_meter
@@ -139,8 +139,7 @@ async def search_whole(
     cost = project.profile.cost_model(task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
     choice = choose(arms, profile.deploy.margin)
-    answered = sum(isinstance(call.outcome, Completion) for call in calls.values())
-    return WholeSearch(project, method, tested, arms, choice, meter.now, answered)
+    return WholeSearch(project, method, tested, arms, choice, meter.now, len(calls))
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:
