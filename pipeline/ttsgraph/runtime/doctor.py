@@ -122,10 +122,11 @@ async def _reach(
             answer = await client.once(url, request)
             client.keep(request)
             how = client.manner(request).words
-    except EndpointError as error:  # no answer, or a key that is not set or is refused
-        return Finding(subject, False, str(error))
     except Exception as error:  # the server may be anything, so any error is possible
-        return Finding(subject, False, *trouble(error, endpoint, url, listed))
+        cause = error.__cause__ if isinstance(error, EndpointError) else error
+        if not isinstance(cause, Exception):  # the key is not set or can't be sent
+            return Finding(subject, False, str(error))
+        return Finding(subject, False, *trouble(cause, endpoint, url, listed))
     if listed and endpoint.lists_models and not endpoint.serves(listed):
         found = f"{url} answers, but doesn't list {endpoint.served_as!r} ({names_of(listed)})"
         advice = "correct served_as, or set `listed: false` if the name is right"
