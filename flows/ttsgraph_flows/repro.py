@@ -161,17 +161,16 @@ def _answers(url: str) -> bool:
         return False
 
 
-def require_gpus(name: str, profile: Profile, tasks: Sequence[str]) -> None:
-    """Print doctor's findings for a GPU profile, with the placement of its servers and the cost of
-    a run. Raises EndpointError if a requirement that a run doesn't fetch itself is missing.
+def require_gpus(name: str, profile: Profile) -> None:
+    """Print doctor's findings for a GPU profile, with the placement of its servers. Raises
+    EndpointError if a requirement that a run doesn't fetch itself is missing.
     """
     if profile.engine.device != "gpu":
         return
     from ttsgraph.runtime.doctor import examine, in_lines
-    from ttsgraph.stages.estimate import estimate_all
 
     findings = examine(profile)
-    for line in in_lines(findings, *estimate_all(dict.fromkeys(tasks, profile))):
+    for line in in_lines(findings):
         print(line)
     subjects = [one.subject for one in findings if not one.ok]
     missing = [subject for subject in subjects if not subject.startswith(FETCHED)]
@@ -202,7 +201,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
     loaded = load_profile(name)
     if only_ask:
         if loaded.engine.device == "gpu" and (name != params.profile or changed_stages()):
-            require_gpus(name, loaded, params.tasks)
+            require_gpus(name, loaded)
         return
     if name != params.profile:
         choose(name)
@@ -214,7 +213,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
     if find_spec("dvc") is None:
         raise EndpointError("expected the package dvc, but it is not installed; run `make setup`")
     if stages := changed_stages():
-        require_gpus(name, loaded, params.tasks)
+        require_gpus(name, loaded)
         _rebuild(params, loaded, stages)
     else:
         print("Data and pipelines are up to date.")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,9 +19,9 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
 from ttsgraph.evaluation.progress import Publish, Shown, unseen
 from ttsgraph.models.client import Chat
-from ttsgraph.models.recording import Recorder, write_calls
+from ttsgraph.models.recording import Call, write_calls
 from ttsgraph.runtime.clients import open_agent, open_cache, open_client
-from ttsgraph.runtime.limits import NO_LIMITS, Account, Meter, limited_by, refusal_lines
+from ttsgraph.runtime.limits import NO_LIMITS, Account, Meter, MeteredClient, lines_of
 from ttsgraph.runtime.workers import (
     Carry,
     SpreadEnvironment,
@@ -96,8 +97,8 @@ class Stage(Project):
     """One task under one profile, with the paths and records of its stages."""
 
     params: Params
-    recorder: Recorder = field(default_factory=Recorder, compare=False, repr=False)
-    """Recorder of the calls used so far."""
+    calls: dict[str, Call] = field(default_factory=dict, compare=False, repr=False)
+    """Calls used so far."""
     began: float = field(default_factory=time.time, compare=False, repr=False)
     """Creation time of this context, in seconds since 1970."""
 
@@ -146,10 +147,10 @@ class Stage(Project):
         """
         return locked(self.results / "spent" / name)
 
-    def meter(self, name: str) -> Meter | None:
-        """Return the meter of an account, or None if the profile has no limits."""
+    def meter(self, name: str) -> Meter:
+        """Return the meter of an account; nothing is written if the profile has no limits."""
         if self.profile.limits == NO_LIMITS:
-            return None
+            return Meter(NO_LIMITS)
         account = self.account(name)
         return Meter(self.profile.limits, account.read(), account.write)
 
@@ -163,36 +164,34 @@ class Stage(Project):
             )
 
     def with_agent(
-        self, work: ToAsk[T], meter: Meter | None, needed: bool = True, shown: Shown = unseen
+        self, work: ToAsk[T], meter: Meter, needed: bool = True, shown: Shown = unseen
     ) -> T:
         """Run work with live models, and with the agent's language model if that is `needed`.
-        Servers started for it are stopped afterwards. Limits apply if there is a meter.
+        Servers started for it are stopped afterwards.
         """
         shots = self.questions["shots"]
         self.grader()  # raises early, before any call is paid for, if answers can't be graded
 
         async def run(carry: Carry | None, asks: StoreAddress | None = None) -> T:
-            watched = nullcontext() if meter is None else meter.watched()
             speaking: AbstractAsyncContextManager[Chat | None] = nullcontext()
             if needed:
-                speaking = open_agent(self.profile, meter=meter, recorder=self.recorder)
-            async with open_client(self.profile) as client, watched, speaking as speak:
+                speaking = open_agent(self.profile, STATE, meter, self.calls)
+            async with open_client(self.profile) as client, meter.watched(), speaking as speak:
                 environment = environment_for(self.profile, self.task, client, shots)
-                environment.client = client.recording(
-                    self.recorder, limited_by(meter, environment.paid)
-                )
+                limited = partial(MeteredClient, meter=meter, pool=environment.paid)
+                environment.client = client.recording(self.calls, limited)
                 if line := await checked(environment.task, environment.client):
                     say(f"{self.task}: {line}")
                 if carry is not None:
                     order = order_of(self.profile, self.task, shots, STATE, asks)
                     count = self.profile.workers.count
                     environment = SpreadEnvironment(
-                        environment, order, carry, count, self.recorder, meter
+                        environment, order, carry, count, self.calls, meter
                     )
                 try:
                     done = await work(StepModels(environment, speak, shown))
                 finally:
-                    for line in refusal_lines(self.recorder):
+                    for line in lines_of(self.calls):
                         say(f"{self.task}: {line}")
                 if environment.grader.judged:
                     say(f"{self.task}: {judged_line(environment.grader.judged)}")
@@ -237,7 +236,7 @@ class Stage(Project):
     def write_calls(self, name: str) -> None:
         """Write the calls that were used; the file is calls/<profile>/<task>/<name>.parquet."""
         path = Path("calls", self.params.profile, self.task, f"{name}.parquet")
-        step("write the calls", lambda: write_calls(self.recorder.calls, path))
+        step("write the calls", lambda: write_calls(self.calls, path))
 
 
 def load_stage(task: str, profile: str | None = None) -> Stage:

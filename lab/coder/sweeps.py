@@ -41,7 +41,6 @@ from ttsgraph.models.recording import (
     Call,
     Calls,
     NotRecorded,
-    Recorder,
     ReplayClient,
     read_calls,
     write_calls,
@@ -320,16 +319,16 @@ async def record(plan: Sweeps, urls: Mapping[str, str], state: Path) -> None:
             continue
         known = checked_calls(one.calls[:-1])
         questions = recorded_questions(one, profile, plan.seed, known)
-        recorder = Recorder()
+        calls: dict[str, Call] = {}
         async with caching_client(profile, urls, state, CONCURRENCY) as (client, cache):
             for key, call in known.items():
                 if isinstance(call.outcome, Completion):
                     cache.put(key, call.outcome, call.model)
-            asked = CachedClient(client, cache, recorder)
+            asked = CachedClient(client, cache, calls)
             environment = environment_for(profile, one.task, asked, ())
             graphs = [graph for *_, graph in one.graphs()]
             await asyncio.gather(*(environment.evaluate(graph, questions) for graph in graphs))
-        made = {key: call for key, call in recorder.calls.items() if key not in known}
+        made = {key: call for key, call in calls.items() if key not in known}
         say(f"{path}: {len(made)} calls")
         write_calls(made, path)
         write_text(digest_of(path), f"{md5(path)}  {path.name}\n")

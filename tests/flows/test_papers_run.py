@@ -96,7 +96,6 @@ def test_four_steps_lead_from_a_bare_machine_to_results(tmp_path: Path) -> None:
     assert "Highs" not in done.stdout
     assert done.stdout.count("ok       server ") >= 6
     assert "the cache holds" in done.stdout
-    assert all(f"about    {task}: " in done.stdout for task in TASKS)
     for task in TASKS:
         folder = tmp_path / "results" / "paper" / task / "agent_reinforce"
         archive = pd.read_parquet(folder / "archive.parquet")

@@ -31,7 +31,6 @@ from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.models.recording import (
     Call,
-    Recorder,
     ReplayClient,
     read_calls,
     write_calls,
@@ -93,11 +92,11 @@ CALLS = PUBLISHED / "simulated-small" / "math.parquet"
 
 
 def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_path: Path) -> None:
-    recorder = Recorder()
-    made = asyncio.run(ask(CachedClient(Answering(), recorder=recorder)))
+    calls: dict[str, Call] = {}
+    made = asyncio.run(ask(CachedClient(Answering(), calls=calls)))
     assert made[2:] == [str(OUTCOMES[text]) for text in ("broken", "long", "refused")]
     path = tmp_path / "calls.parquet"
-    write_calls(recorder.calls, path)
+    write_calls(calls, path)
     replay = ReplayClient(read_calls(path))
     assert asyncio.run(ask(replay)) == made
     again = replay.begin(request("a"))
@@ -106,7 +105,7 @@ def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_p
     with pytest.raises(DataError, match=said):
         replay.begin(request("a", 1))
     # The same calls are the same bytes in whatever order they were made.
-    write_calls(dict(reversed(recorder.calls.items())), tmp_path / "other.parquet")
+    write_calls(dict(reversed(calls.items())), tmp_path / "other.parquet")
     assert (tmp_path / "other.parquet").read_bytes() == path.read_bytes()
     path.write_text("no")
     with pytest.raises(DataError, match=r"calls\.parquet: expected recorded calls"):

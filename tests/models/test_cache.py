@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
@@ -139,7 +139,7 @@ def test_all_that_find_a_broken_file_at_once_go_on_with_one_new_file(tmp_path):
             cache.put(key(number), ANSWER)
         found.append(number)
 
-    for turn in range(10):
+    for turn in range(3):
         folder = tmp_path / str(turn)
         folder.mkdir()
         (folder / "calls.db").write_bytes(b"no database at all" * 100)
@@ -147,7 +147,7 @@ def test_all_that_find_a_broken_file_at_once_go_on_with_one_new_file(tmp_path):
         together(6, partial(use, folder, ready))
         assert len(list(folder.glob("broken-*.db"))) == 1
         assert len(CallCache(folder)) == 6
-    assert len(found) == 60
+    assert len(found) == 18
 
 
 def test_a_file_that_is_closed_is_not_broken(tmp_path):
@@ -165,22 +165,8 @@ def test_a_file_that_is_closed_is_not_broken(tmp_path):
     assert not list(tmp_path.glob("broken-*.db"))
 
 
-def test_no_call_is_dropped_below_the_bound_and_those_above_it_are(tmp_path):
-    cache = CallCache(tmp_path, max_bytes=300_000)
-    for k in range(512):
-        cache.put(f"k{k}", Completion("x" * 1000, 1, 1, 0.1))
-        assert k >= 100 or len(cache) == k + 1
-    assert cache.bytes_used() <= 300_000
-    assert 100 < len(cache) < 512
-
-
 def key(number: int) -> str:
     return f"{number:064x}"
-
-
-def aged(cache: CallCache, names: Iterable[str], hours: int) -> None:
-    for name in names:
-        ran("update calls set used = used - ? where key = ?", hours, name)(cache)
 
 
 def test_prune_drops_what_is_asked_and_gives_the_space_back(tmp_path):
@@ -190,29 +176,15 @@ def test_prune_drops_what_is_asked_and_gives_the_space_back(tmp_path):
         cache.put(name, Completion("x" * 1000, 1, 1, 0.1), "small" if number % 2 else "large")
     ran("update calls set key = x'ff' where key = ?", names[0])(cache)
     ran("update calls set model = cast(x'ff' as text) where key = ?", names[99])(cache)
-    aged(cache, names[1:31], 240)
+    for name in names[1:31]:
+        ran("update calls set used = used - 240 where key = ?", name)(cache)
     stats = cache.stats()
     assert stats["models"]["small"] == {"calls": 49, "prompt_tokens": 49, "completion_tokens": 49}
     assert (stats["calls"], stats["damaged"]) == (99, 1)
-    assert stats["hours_unused_at_most"] in (240, 241)  # an hour may begin meanwhile
-    before = cache.bytes_used()
     pruned = cache.prune(unused_days=9)
     assert (pruned["damaged"], pruned["unused"], pruned["kept"]) == (1, 30, 69)
-    assert pruned["bytes"] == cache.bytes_used() < before
-    assert cache.path.stat().st_size == pruned["bytes"]
-    assert cache.prune(max_bytes=0)["kept"] == 0
-
-
-def test_the_least_recently_used_calls_go_first(tmp_path):
-    cache = CallCache(tmp_path)
-    names = [key(number) for number in range(100)]
-    for name in names:
-        cache.put(name, Completion("x" * 1000, 1, 1, 0.1))
-    aged(cache, names, 2)
-    assert cache.get(names[3]) is not None
-    assert cache.shrink(cache.bytes_used() // 2) >= 50
-    assert cache.get(names[3]) is not None
-    assert sum(cache.get(name) is not None for name in names) < 50
+    assert cache.path.stat().st_size == pruned["bytes"] < stats["bytes"]
+    assert cache.prune()["kept"] == 69
 
 
 PUT = """

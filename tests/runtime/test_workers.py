@@ -55,14 +55,13 @@ async def twice(work: WorkPiece) -> PieceResult:
 class Lab:
     """A search on the simulated pool, and where its evaluations go."""
 
-    def __init__(self, method: str = "agent_reinforce") -> None:
+    def __init__(self) -> None:
         shipped = load_profile("simulated", ROOT / "profiles")
         data = shipped.model_dump(mode="json", exclude_none=True)
         data["tasks"] = {"math": data["tasks"]["math"]}
         data["search"] |= {"max_iterations": 4, "patience": 4, "batch": 12}
         data["budget"] |= {"limit": 20, "max_nodes": 12}
         self.profile = parse(Profile, data, "test")
-        self.method = method
         source = self.profile.task("math").source
         self.questions = load_questions(get_task("math"), source, seed=0)[:30]
 
@@ -76,7 +75,7 @@ class Lab:
         budget = Budget(known.cost_model("math"), 20.0, 12)
         brief = Brief("math", budget, dict.fromkeys(known.pool, 0.4), ("assistant", "fuser"))
         problem = Problem(brief, known.search, known.agent, {"llama-3.2-1b": 6}, 0)
-        searcher = make_searcher(self.method, problem)
+        searcher = make_searcher("agent_reinforce", problem)
         meter = Meter(limits or LimitSettings())
         archive = Archive()
 
@@ -96,12 +95,11 @@ class Lab:
         self, workers: int, carry: Carry = in_a_thread
     ) -> Callable[[Environment, Meter], Environment]:
         order = order_of(self.profile, "math", (), Path("state"))
-        return lambda local, meter: SpreadEnvironment(local, order, carry, workers, meter=meter)
+        return lambda local, meter: SpreadEnvironment(local, order, carry, workers, {}, meter)
 
 
-@pytest.mark.parametrize("method", ["agent_reinforce", "random"])
-def test_the_outcome_is_the_same_here_by_one_worker_and_by_three(method):
-    lab = Lab(method)
+def test_the_outcome_is_the_same_here_by_one_worker_and_by_three():
+    lab = Lab()
     here = lab.search(lambda environment, meter: environment)
     assert lab.search(lab.spread(1)) == here
     assert lab.search(lab.spread(3, twice)) == here

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -20,9 +21,9 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Chat, Client
-from ttsgraph.models.recording import Recorder
+from ttsgraph.models.recording import Call
 from ttsgraph.runtime.clients import open_agent, open_client
-from ttsgraph.runtime.limits import limited_by, lines_of, project_meter
+from ttsgraph.runtime.limits import MeteredClient, lines_of, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
@@ -114,8 +115,9 @@ async def search_whole(
             speaking = open_agent(profile, state, meter)
         async with opened as to_ask, speaking as speak, meter.watched():
             environment = environment_for(profile, task, to_ask, questions["shots"])
-            recorder = Recorder()
-            environment.client = to_ask.recording(recorder, limited_by(meter, environment.paid))
+            calls: dict[str, Call] = {}
+            limited = partial(MeteredClient, meter=meter, pool=environment.paid)
+            environment.client = to_ask.recording(calls, limited)
             report = await checked(environment.task, environment.client)
             for line in filter(None, [report, *profile.no_checks(task, questions["train"])]):
                 say(line)
@@ -132,12 +134,12 @@ async def search_whole(
             await _searched(project, method, asked, lambda: meter.now, publish)
             test = steps.evaluate(project, method, [] if team is None else [team], thorough=False)
             tested = test.write(*await test.asked(environment, publish))
-    for line in lines_of(recorder):
+    for line in lines_of(calls):
         say(line)
     cost = project.profile.cost_model(task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
     choice = choose(arms, profile.deploy.margin)
-    return WholeSearch(project, method, tested, arms, choice, meter.now, recorder.answered)
+    return WholeSearch(project, method, tested, arms, choice, meter.now, len(calls))
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:

@@ -18,7 +18,6 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.base.secrets import refuse_secrets
 from ttsgraph.commands.common import (
     app,
-    as_measured,
     command,
     echo,
     measured,
@@ -261,19 +260,15 @@ def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
 
 @command(app)
 def doctor(*, profile: str | None = None) -> None:
-    """Check whether this machine meets a profile's requirements, name remedies, and estimate the
-    cost of running each task.
+    """Check whether this machine and the endpoints meet a profile's requirements, and name
+    remedies.
 
     Ends with exit code 2 if something is missing. Example: ttsgraph doctor --profile paper
     """
     from ttsgraph.runtime.doctor import examine, in_lines
-    from ttsgraph.stages.estimate import estimate_all
 
-    loaded, name = profile_named(profile)
-    findings = examine(loaded)
-    tasks = {task: as_measured(loaded, name, task) for task in loaded.tasks} if loaded.pool else {}
-    estimates, unknown = estimate_all(tasks)
-    echo(*in_lines(findings, estimates, unknown))
+    findings = examine(profile_named(profile)[0])
+    echo(*in_lines(findings))
     if not all(finding.ok for finding in findings):
         sys.exit(2)
 

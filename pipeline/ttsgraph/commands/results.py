@@ -172,8 +172,8 @@ def cache_stats() -> None:
 
 @command(cache_app, "prune")
 def cache_prune(*, unused_days: Annotated[float | None, typer.Option(min=0)] = None) -> None:
-    """Delete damaged entries, the least recently used ones beyond the cache's size limit and, on
-    request, old ones. If a deleted call is needed again, it is made and paid for again.
+    """Delete damaged entries and, on request, old ones. If a deleted call is needed again, it is
+    made and paid for again.
 
     Example: ttsgraph cache prune --unused-days 90
 
@@ -182,5 +182,4 @@ def cache_prune(*, unused_days: Annotated[float | None, typer.Option(min=0)] = N
     """
     from ttsgraph.runtime.clients import open_cache
 
-    cache = open_cache()
-    print_json(cache.prune(cache.max_bytes, unused_days))
+    print_json(open_cache().prune(unused_days))

@@ -176,12 +176,11 @@ def whole_text(text: str) -> str:
 
     JSON can contain lone surrogates, but they can't be sent or written.
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
+
+_ADDED = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens", "latency_s")
+"""Counts of a completion that add up over two calls."""
 
 ROOM = 4
 """Factor on the token bound when a cut answer is requested again."""
@@ -203,15 +202,9 @@ def with_room(begin: Begin) -> Begin:
             more = again if isinstance(again, Completion) else await again
         except (CallFailed, NoAnswer):
             return first
-        counts = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens")
-        both = {name: getattr(first, name) + getattr(more, name) for name in counts}
-        return replace(
-            more,
-            **both,
-            latency_s=first.latency_s + more.latency_s,
-            cached=first.cached and more.cached,
-            estimated=first.estimated or more.estimated,
-        )
+        both: dict[str, Any] = {name: getattr(first, name) + getattr(more, name) for name in _ADDED}
+        cached, estimated = first.cached and more.cached, first.estimated or more.estimated
+        return replace(more, **both, cached=cached, estimated=estimated)
 
     def roomy(request: Request) -> Completion | Awaitable[Completion]:
         found = begin(request)

@@ -89,31 +89,27 @@ def content_of(message: Mapping[str, Any]) -> tuple[Any, str]:
     reasoning = next(
         (text for key in _KEYS if isinstance(text := message.get(key), str) and text), ""
     )
-    if isinstance(content, Mapping):
-        content = [content]
-    if not isinstance(content, list):
-        return content, reasoning
     texts: list[str] = []
     thoughts: list[str] = []
-    for part in content:
-        _add_part(part, texts, thoughts)
-    if content and not texts and not thoughts:
+    _add_part(content, texts, thoughts)
+    if content != [] and not texts and not thoughts:
         return content, reasoning
     return "".join(texts), reasoning or "".join(thoughts)
 
 
 def _add_part(part: Any, texts: list[str], thoughts: list[str]) -> None:
-    """Add one part of a message's content (Mistral's format) to texts or thoughts; skip other kinds
-    of parts.
+    """Add a text, a part of content in Mistral's format or a list of these to texts or thoughts;
+    skip other kinds of parts.
     """
     if isinstance(part, str):
         texts.append(part)
-    elif isinstance(part, Mapping) and part.get("type") in ("thinking", "reasoning"):
-        inner = part.get("thinking", part.get("reasoning", part.get("text")))
-        for each in inner if isinstance(inner, list) else [inner]:
-            _add_part({"text": each} if isinstance(each, str) else each, thoughts, thoughts)
-    elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
-        texts.append(part["text"])
+    elif isinstance(part, list):
+        for each in part:
+            _add_part(each, texts, thoughts)
+    elif isinstance(part, Mapping):
+        thinks = part.get("type") in ("thinking", "reasoning")
+        inner = next((part[key] for key in ("thinking", "reasoning", "text") if key in part), None)
+        _add_part(inner, thoughts if thinks else texts, thoughts)
 
 
 def _unmarked(text: str) -> str:

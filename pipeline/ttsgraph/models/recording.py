@@ -6,16 +6,14 @@ failure; the question is not recorded. Equal calls give equal files.
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pydantic import TypeAdapter, ValidationError
-
 from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError, NoAnswer, PromptRefused
-from ttsgraph.base.files import naming
+from ttsgraph.base.files import read_json, write_bytes
 from ttsgraph.models.client import Client, Completion, Request
 
 ENGINE = "engine.json"
@@ -30,13 +28,19 @@ _FAILURES: dict[str, type[CallFailed] | type[NoAnswer]] = {
     "refused": PromptRefused,
 }
 _SHOWN = 60
-_TOLD = (
-    *("text", "prompt_tokens", "completion_tokens", "latency_s"),
-    *("reasoning", "reasoning_tokens", "known_tokens"),
-)
-_FLAGS = ("cut", "estimated")
-_COLUMNS = ("key", "model", *_TOLD, "failure", *_FLAGS)
-"""Columns of a recording. For a call that failed, `failure` is the kind and `text` the message."""
+_TOLD = {
+    "text": "string",
+    "prompt_tokens": "int64",
+    "completion_tokens": "int64",
+    "latency_s": "double",
+    "reasoning": "string",
+    "reasoning_tokens": "int64",
+    "known_tokens": "int64",
+}
+_FLAGS = {"cut": "bool", "estimated": "bool"}
+"""Columns of a completion, with their Arrow types; older files lack the flags. A failed call has
+its message in `text`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,46 +51,19 @@ class Call:
     outcome: Completion | CallFailed | NoAnswer
 
 
-class NotRecorded(DataError):
-    """Error raised if a replay requests a call that was not recorded."""
-
-
 Calls = Mapping[str, Call]
 """Recorded calls by content key."""
 
 
+class NotRecorded(DataError):
+    """Error raised if a replay requests a call that was not recorded."""
+
+
 def read_engine(path: Path) -> dict[str, str]:
     """Return the engine of recorded calls and its number format, or {} if there is no such file.
-    Raises DataError if the file isn't a JSON object of strings.
+    Raises DataError if the file isn't JSON.
     """
-    if not path.exists():
-        return {}
-    try:
-        return TypeAdapter(dict[str, str]).validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise DataError(
-            f"{path}: expected a JSON object of strings, but it isn't one:"
-            f" {error.errors()[0]['msg']}"
-        ) from None
-
-
-class Recorder:
-    """Recorder of the calls that a stage uses."""
-
-    def __init__(self) -> None:
-        self.calls: dict[str, Call] = {}
-        self.bounds: dict[str, int] = {}
-        """Token bound of each call requested since the stage was last started, by content key."""
-
-    def used(self, key: str, request: Request, outcome: Completion | CallFailed | NoAnswer) -> None:
-        """Record the outcome of a request; it replaces an earlier outcome with the same key."""
-        self.bounds[key] = request.sampling.max_tokens
-        self.calls[key] = Call(request.model, outcome)
-
-    @property
-    def answered(self) -> int:
-        """Number of answered calls."""
-        return sum(isinstance(call.outcome, Completion) for call in self.calls.values())
+    return dict(read_json(path, "verify")) if path.exists() else {}
 
 
 class ReplayClient(Client):
@@ -116,10 +93,8 @@ def _schema() -> Any:
     """Return the Arrow schema of a file of recorded calls."""
     import pyarrow as pa  # large, and needs the extra `tables`
 
-    types = dict.fromkeys(_COLUMNS, pa.string()) | {"key": pa.binary(32), "latency_s": pa.float64()}
-    whole = {name: pa.int64() for name in _COLUMNS if name.endswith("_tokens")}
-    flags = dict.fromkeys(_FLAGS, pa.bool_())
-    return pa.schema(list((types | whole | flags).items()))
+    named = {"key": pa.binary(32), "model": "string"}
+    return pa.schema(list((named | _TOLD | {"failure": "string"} | _FLAGS).items()))
 
 
 def write_calls(calls: Calls, path: Path) -> None:
@@ -130,18 +105,16 @@ def write_calls(calls: Calls, path: Path) -> None:
     import pyarrow.parquet as pq
 
     rows = [{"key": bytes.fromhex(key), **_row(calls[key])} for key in sorted(calls)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
-    with naming(path):
-        pq.write_table(
-            pa.Table.from_pylist(rows, _schema()),
-            unfinished,
-            compression="zstd",
-            compression_level=9,
-            use_dictionary=["model", "text", "failure"],
-            write_statistics=False,
-        )
-    os.replace(unfinished, path)
+    content = io.BytesIO()
+    pq.write_table(
+        pa.Table.from_pylist(rows, _schema()),
+        content,
+        compression="zstd",
+        compression_level=9,
+        use_dictionary=["model", "text", "failure"],
+        write_statistics=False,
+    )
+    write_bytes(path, content.getvalue())
 
 
 def read_calls(path: Path | BinaryIO) -> dict[str, Call]:
@@ -173,5 +146,5 @@ def _call(row: Mapping[str, Any]) -> Call:
     if row["failure"]:
         return Call(row["model"], _FAILURES[row["failure"]](row["text"]))
     values = {name: row[name] for name in _TOLD}
-    values |= {name: bool(row.get(name)) for name in _FLAGS}  # missing in older files
+    values |= {name: bool(row[name]) for name in _FLAGS}
     return Call(row["model"], Completion(**values, cached=True))

@@ -42,7 +42,7 @@ from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.models.recording import (
     ENGINE,
     REPLAY,
-    Recorder,
+    Call,
     ReplayClient,
     read_calls,
     read_engine,
@@ -52,7 +52,7 @@ from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.runtime.limits import Meter, limited_by
+from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.serving.environment import number_format, vllm_build
 from ttsgraph.serving.running import hosted_model, running_servers
 from ttsgraph.settings.profile import AgentSettings, Profile
@@ -105,11 +105,10 @@ async def open_client(
     """
     async with AsyncExitStack() as held:
         held.enter_context(rare_collections())
-        cache = None
-        if (recorded := state / REPLAY).exists():
-            client: Client = ReplayClient(read_calls(recorded))
+        if (recorded := _recorded(state)) is not None:
+            yield CachedClient(recorded)
         elif profile.engine.kind == "simulated":
-            client = _simulated(profile)  # simulating is cheaper than looking up
+            yield CachedClient(_simulated(profile))  # simulating is cheaper than looking up
         else:
             own = contextlib.closing(open_cache(state)) if store is None else nullcontext(store)
             cache = held.enter_context(own)
@@ -119,7 +118,13 @@ async def open_client(
             client = await held.enter_async_context(
                 contextlib.aclosing(LazyClient(opened)) if here else opened()
             )
-        yield CachedClient(client, cache)
+            yield CachedClient(client, cache)
+
+
+def _recorded(state: Path) -> ReplayClient | None:
+    """Return a client of the project's recorded calls, or None if it has none."""
+    path = state / REPLAY
+    return ReplayClient(read_calls(path)) if path.exists() else None
 
 
 def _simulated(profile: Profile) -> SimulatedClient:
@@ -172,40 +177,43 @@ def open_cache(state: Path = STATE) -> CallCache:
 
 @asynccontextmanager
 async def open_agent(
-    profile: Profile,
-    state: Path = STATE,
-    meter: Meter | None = None,
-    recorder: Recorder | None = None,
+    profile: Profile, state: Path, meter: Meter, calls: dict[str, Call] | None = None
 ) -> AsyncIterator[Chat | None]:
     """Yield the function that calls the profile's agent model, or None if it has none.
 
-    Calls are counted on the meter, recorded, and kept in the call cache. Raises EndpointError if
-    the key is missing.
+    Calls are counted on the meter, recorded in `calls`, and kept in the call cache. Raises
+    EndpointError if the key is missing.
     """
     agent = profile.agent
     if agent.kind != "llm" or agent.model is None:
         yield None
         return
-    from ttsgraph.endpoints.endpoint import Endpoint
-
+    pooled = profile.pool[agent.model] if agent.base_url is None else None
+    revision = pooled.identity if pooled else agent.revision
+    price = profile.agent_price()
     with contextlib.ExitStack() as held:
-        pooled = profile.pool[agent.model] if agent.base_url is None else None
-        revision = pooled.identity if pooled else agent.revision
-        price = profile.agent_price()
-        if (recorded := state / REPLAY).exists():
-            client = CachedClient(ReplayClient(read_calls(recorded)), recorder=recorder)
-        else:
-            if agent.base_url is not None:
-                endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
-            else:
-                local = held.enter_context(running_servers(profile, state))
-                endpoint = endpoints(profile, local, state)[agent.model]
+        client: Client | None = _recorded(state)
+        cache = None
+        if client is None:
+            local = held.enter_context(running_servers(profile, state)) if pooled else {}
             cache = held.enter_context(contextlib.closing(open_cache(state)))
             spec = ModelSpec.outside(agent.model, agent.model, price, revision)
-            limited = limited_by(meter, ModelPool((spec,)))
-            client = CachedClient(limited(agent_client(endpoint, agent)), cache, recorder)
-        async with contextlib.aclosing(client):
-            yield speaker(client, agent, f"agent-{revision}", price)
+            asked = agent_client(agent_endpoint(profile, local, state), agent)
+            client = MeteredClient(asked, meter, ModelPool((spec,)))
+        async with contextlib.aclosing(CachedClient(client, cache, calls)) as cached:
+            yield speaker(cached, agent, f"agent-{revision}", price)
+
+
+def agent_endpoint(
+    profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE
+) -> Endpoint:
+    """Return the endpoint of the agent's model: its own, or a pool model's."""
+    from ttsgraph.endpoints.endpoint import Endpoint
+
+    agent = profile.agent
+    if agent.base_url is None:
+        return endpoints(profile, local, state)[agent.model or ""]
+    return Endpoint((agent.base_url,), agent.model or "", agent.api_key_env)
 
 
 def agent_client(endpoint: Endpoint, settings: AgentSettings) -> Client:
@@ -246,11 +254,10 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
             completion = Completion("", 0, 0, 0.0)
         except ContextOverflow as failure:
             raise EndpointError(f"agent {failure}; lower agent.context_tokens") from None
-        except EndpointError as failure:
-            raise EndpointError(f"agent {failure}") from None
-        except CallFailed as failure:
+        except (EndpointError, CallFailed) as failure:
             fault = failure.__cause__
-            if isinstance(fault, Fault) and fault.status in (400, 422):
+            refused = isinstance(fault, Fault) and fault.status in (400, 422)
+            if refused or isinstance(failure, EndpointError):
                 raise EndpointError(f"agent {failure}") from None
             raise RunStopped(f"agent {failure}; {GO_ON}") from None
         return AgentReply(completion, price.of(completion))
@@ -281,17 +288,17 @@ def endpoints(
     """Return the endpoint of each model. Raises SettingsError for a model with neither a server nor
     a base_url.
     """
-    found = {}
     engine = profile.engine
     vllm = engine.kind == "vllm"
     # The CPU build's engine crashes on a seed, because CPU generators have no offset.
     seeds = vllm and bool(local) and vllm_build(engine.python).device == "gpu"
+    routed = profile.pool | profile.judges
+    found = {n: endpoint_of(n.removeprefix(JUDGE), routed[n], engine.seeds) for n in routed}
     for name, model in profile.pool.items():
-        found[name] = endpoint_of(name, model, engine.seeds)
         if name in local:
             here = replace(found[name], base_urls=local[name], local=True)
             if vllm:
-                here = replace(here, served_as=name, seeds=seeds, lists_models=True)
+                here = replace(here, served_as=name, seeds=seeds)
             elif engine.kind not in ENGINES:
                 # A transformers server knows its model only by the name it was started with.
                 source = hosted_model(name, model, engine, state).source_at_revision
@@ -302,8 +309,6 @@ def endpoints(
                 f"pool model {name!r}: expected a base_url, or an engine that starts servers"
                 " (vllm), found neither"
             )
-    for name, model in profile.judges.items():
-        found[name] = endpoint_of(name.removeprefix(JUDGE), model, engine.seeds)
     return found
 
 

@@ -7,21 +7,20 @@ endpoints.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe, trouble
-from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.models.dialect import HABITS, DialectStore
-from ttsgraph.runtime.clients import endpoint_of
+from ttsgraph.runtime.clients import agent_endpoint, endpoint_of
 from ttsgraph.serving.memory import hub_home
 from ttsgraph.serving.needs import Finding, examine_servers
 from ttsgraph.settings.profile import Profile
@@ -44,24 +43,11 @@ def examine(profile: Profile, state: Path = STATE, python: str | None = None) ->
     return [*chain(*findings)]
 
 
-def in_lines(
-    findings: Sequence[Finding], estimates: Sequence[Mapping[str, Any]], unknown: Sequence[str]
-) -> Iterator[str]:
-    """Yield findings, estimates of runs, and reasons for missing estimates, one line each."""
+def in_lines(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield findings as text, one line each."""
     for one in findings:
         todo = f"; {one.advice}" if one.advice and not one.ok else ""
         yield f"{'ok     ' if one.ok else 'MISSING'}  {one.subject}: {one.found}{todo}"
-    for why in unknown:
-        yield f"unknown  cost of a run: {why}"
-    for run in estimates:
-        hours = "unknown" if run["seconds"] is None else f"{run['seconds'] / 3600:.1f} h"
-        agent = run["agent"]
-        more = f" and ${agent['dollars']:,.2f} for the agent" if agent["calls"] else ""
-        yield (
-            f"about    {run['task']}: {run['calls']['total']:,} calls,"
-            f" ${run['dollars']:,.2f}{more}, time {hours};"
-            f" about ${run['expected']['dollars']:,.2f} of it for ttsgraph run"
-        )
 
 
 def _sources(profile: Profile) -> Iterator[Finding]:
@@ -100,26 +86,18 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
     dialects for later runs.
     """
     habits = RelearnedDialects(state / HABITS)
-    task = next(iter(profile.tasks.values()), None)
-    drawn = Sampling() if task is None else task.sampling.sampling()
+    timeout_s = min(LONGEST_S, profile.engine.timeout_s)
     calls = []
-    for spec in profile.model_pool().values() if profile.pool else ():
-        other = spec.variant
-        if other is not None and other.reasoning_effort is None and other.extra_body is None:
-            continue  # the variant shares its model's dialect
-        model = profile.pool[spec.model]
-        endpoint = endpoint_of(spec.model, model, profile.engine.seeds)
-        sampling = spec.sampling(drawn)
-        short = replace(sampling, max_tokens=min(MOST_TOKENS, sampling.max_tokens))
-        request = Request(spec.model, "probe", ASKED, short)
+    for name, model in profile.pool.items():
+        endpoint = endpoint_of(name, model, profile.engine.seeds)
+        request = Request(name, "probe", ASKED, Sampling(max_tokens=MOST_TOKENS))
         for url in model.base_urls:
             at = replace(endpoint, base_urls=(url,))
-            calls.append(_reach(f"model {spec.name}", at, request, profile, habits))
+            calls.append(_reach(f"model {name}", at, request, timeout_s, habits))
     agent = profile.agent
     if agent.kind == "llm" and agent.base_url is not None and agent.model is not None:
-        endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
-        asked = probe(agent.model)
-        calls.append(_reach(f"agent {agent.model}", endpoint, asked, profile, DialectStore()))
+        endpoint, asked = agent_endpoint(profile, {}), probe(agent.model)
+        calls.append(_reach(f"agent {agent.model}", endpoint, asked, timeout_s, DialectStore()))
     return list(await asyncio.gather(*calls))
 
 
@@ -131,35 +109,28 @@ class RelearnedDialects(DialectStore):
 
 
 async def _reach(
-    subject: str, endpoint: Endpoint, request: Request, profile: Profile, habits: DialectStore
+    subject: str, endpoint: Endpoint, request: Request, timeout_s: float, habits: DialectStore
 ) -> Finding:
     """Send a test request to one model at one base URL, and return the finding."""
     url = endpoint.base_urls[0]
-    retries = Retries(0, timeout_s=min(LONGEST_S, profile.engine.timeout_s))
-    listed = None
+    listed: Iterable[str] = ()
     try:
+        retries = Retries(0, timeout_s=timeout_s)
         client = OpenAIClient({request.model: endpoint}, retries, FailurePolicy(), habits)
-    except EndpointError as error:  # the key is not set or can't be sent
-        return Finding(subject, False, str(error))
-    async with aclosing(client):
-        try:
-            try:
-                listed = await client.listed(url, request.model)
-            except EndpointError as error:
-                # If the server can be reached, the request below gives a better diagnosis.
-                if isinstance(error.__cause__, Fault) and error.__cause__.unreached:
-                    raise error.__cause__ from None
+        async with aclosing(client):
+            listed = await client.listed(url, request.model) or ()
             answer = await client.once(url, request)
-        except Exception as error:  # the server may be anything, so any error is possible
-            return Finding(subject, False, *trouble(error, endpoint, url, listed or ()))
-        client.keep(request)
-        how = client.manner(request).words
+            client.keep(request)
+            how = client.manner(request).words
+    except Exception as error:  # the server may be anything, so any error is possible
+        cause = error.__cause__ if isinstance(error, EndpointError) else error
+        if not isinstance(cause, Exception):  # the key is not set or can't be sent
+            return Finding(subject, False, str(error))
+        return Finding(subject, False, *trouble(cause, endpoint, url, listed))
     if listed and endpoint.lists_models and not endpoint.serves(listed):
         found = f"{url} answers, but doesn't list {endpoint.served_as!r} ({names_of(listed)})"
         advice = "correct served_as, or set `listed: false` if the name is right"
         return Finding(subject, False, found, advice)
     tokens = f"{answer.prompt_tokens} prompt and {answer.completion_tokens} answer tokens"
-    if answer.reasoning_tokens:
-        tokens += f", {answer.reasoning_tokens} of them for reasoning"
     asked = f"; requests are sent {how}" if how else ""
     return Finding(subject, True, f"{url} answered in {answer.latency_s:.1f} s, {tokens}{asked}")

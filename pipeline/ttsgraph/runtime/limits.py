@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +22,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
-from ttsgraph.base.errors import DataError, LimitReached, PromptRefused
+from ttsgraph.base.errors import CallFailed, DataError, LimitReached, NoAnswer, PromptRefused
 from ttsgraph.base.files import checked_json, checked_text, locked, write_text
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.evaluation.progress import Expense
@@ -37,12 +36,12 @@ from ttsgraph.models.client import (
     Request,
     Wrapper,
 )
-from ttsgraph.models.recording import Recorder
+from ttsgraph.models.recording import Calls
 from ttsgraph.pool.spec import ModelPool, Price
 from ttsgraph.settings.stages import LimitSettings
 
 NOTED_SHARE = 0.01
-"""Share of a limit that is recorded as spent in advance; a crash loses no more than this share."""
+"""Share of a limit that is recorded as spent in advance; a kill loses no more than two of these."""
 
 ROUNDING = 1e-9
 NO_SPENDING = Expense()
@@ -232,8 +231,8 @@ class Meter:
         return True
 
     def _keep(self) -> None:
-        """Record the spending, including calls in flight, if the last record is too far from it;
-        record slightly more, so that records are seldom necessary.
+        """Record the spending if the last record is too far from it; record slightly more, so that
+        records are seldom necessary.
         """
         spent = self.spent + self._likely
         tokens = math.ceil(NOTED_SHARE * (self.limits.tokens or spent.tokens))
@@ -241,15 +240,11 @@ class Meter:
         more = self._noted - spent
         near = 0 <= more.dollars <= 2 * step.dollars and 0 <= more.tokens <= 2 * step.tokens
         if not near:
-            most = spent + step
-            # Dollars are not recorded beyond their limit: the rest may still be spent.
-            dollars = max(spent.dollars, min(most.dollars, self._dollars))
-            self._noted = replace(most, dollars=dollars)
-            self._note(self._noted)
+            self.note_now(step)
 
-    def note_now(self) -> None:
-        """Record the current spending, including calls in flight."""
-        self._noted = self.spent + self._likely
+    def note_now(self, more: Expense = NO_SPENDING) -> None:
+        """Record the current spending, including the likely cost of calls in flight, and `more`."""
+        self._noted = self.spent + self._likely + more
         self._note(self._noted)
 
     @property
@@ -257,28 +252,20 @@ class Meter:
         """True if dollars or tokens have reached their limit."""
         return self._paid.dollars >= self._dollars or self._paid.tokens >= self._tokens
 
-    @property
-    def left(self) -> LimitSettings:
-        """Dollars and tokens still available, while the meter is not `over`."""
-        spent = asdict(self._paid)
-        limits = self.limits.model_dump(exclude={"wall_s"}, exclude_none=True)
-        return LimitSettings(**{name: limit - spent[name] for name, limit in limits.items()})
-
     def stop(self, most: Expense = NO_SPENDING) -> LimitReached:
         """Return the error that names the limits reached, including those that the next call would
         reach if it spent `most`.
         """
-        spent = asdict(self.spent)
-        more = asdict(most)
-        reached = [
-            f"limits.{name} of {limit:g} reached ({spent[name]:.6g} spent"
-            + (f", the next call may take {more[name]:.2g})" if spent[name] < limit else ")")
-            for name, limit in self.limits.model_dump().items()
-            if limit is not None and spent[name] + more[name] >= limit
-        ]
+        spent, more = asdict(self.spent), asdict(most)
+        reached = " and ".join(
+            f"limits.{name} of {limit:g} reached ({spent[name]:.6g} spent)"
+            for name, limit in self.limits.model_dump(exclude_none=True).items()
+            if spent[name] + more[name] >= limit
+        )
+        if most.tokens:
+            reached += f"; the next call may take ${most.dollars:.2g} and {most.tokens:,} tokens"
         return LimitReached(
-            f"{' and '.join(reached)}; computed results are kept; raise the limit and run again"
-            " to continue"
+            f"{reached}; computed results are kept; raise the limit and run again to continue"
         )
 
     @asynccontextmanager
@@ -369,53 +356,32 @@ class MeteredClient(Wrapper):
         return completion
 
 
-def limited_by(meter: Meter | None, pool: ModelPool) -> Callable[[Client], Client]:
-    """Return a function that wraps a client of these models in a MeteredClient, or returns it
-    unchanged if there is no meter.
-    """
-    if meter is None:
-        return lambda inner: inner
-    return partial(MeteredClient, meter=meter, pool=pool)
-
-
-def lines_of(recorder: Recorder) -> list[str]:
-    """Return report lines about refused prompts, cut answers and estimated token counts."""
-    made = ((recorder.calls[key], bound) for key, bound in recorder.bounds.items())
-    calls = [(c.model, bound, c.outcome) for c, bound in made if isinstance(c.outcome, Completion)]
-    of = Counter((model, bound) for model, bound, _ in calls)
-    cut = Counter((model, bound) for model, bound, answer in calls if answer.cut)
-    answered = Counter(model for model, *_ in calls)
-    lines = refusal_lines(recorder)
-    for (model, bound), count in of.items():
-        if number := cut[model, bound]:
-            more = ROOM * bound
-            then = "graded as they are; raise sampling.max_tokens"
-            then = f"asked again with {more}" if of[model, more] else then
-            lines.append(f"{model}: {number} of {count} answers cut at {bound} tokens, {then}")
-    estimated = Counter(model for model, _, answer in calls if answer.estimated)
-    return lines + [
-        f"{model}: its endpoint reports no token counts for {count} of {answered[model]} calls;"
-        f" tokens and costs are estimated, and count {ESTIMATED} times against limits"
-        for model, count in estimated.items()
-    ]
-
-
-def refusal_lines(recorder: Recorder) -> list[str]:
-    """Return report lines with the number of each model's refused prompts and an example
-    message.
-    """
-    calls = recorder.calls.values()
-    answered = Counter(call.model for call in calls if isinstance(call.outcome, Completion))
-    refused = [
-        (call.model, call.outcome.said) for call in calls if isinstance(call.outcome, PromptRefused)
-    ]
-    counts = Counter(model for model, _ in refused)
-    words = dict(reversed(refused))
-    return [
-        f"{model}: its provider refuses {count} of {count + answered[model]} prompts"
-        f' ("{words[model]}"); they are not sent again, and count as missing, not as wrong'
-        for model, count in counts.items()
-    ]
+def lines_of(calls: Calls) -> Iterator[str]:
+    """Yield report lines about refused prompts, cut answers and estimated token counts."""
+    outcomes: dict[str, list[Completion | CallFailed | NoAnswer]] = {}
+    for call in calls.values():
+        outcomes.setdefault(call.model, []).append(call.outcome)
+    for model, found in outcomes.items():
+        answers = [each for each in found if isinstance(each, Completion)]
+        refused = [each for each in found if isinstance(each, PromptRefused)]
+        if refused:
+            yield (
+                f"{model}: its provider refuses {len(refused)} of {len(refused) + len(answers)}"
+                f' prompts ("{refused[0].said}"); they are not sent again, and count as missing,'
+                " not as wrong"
+            )
+        if cut := sum(each.cut for each in answers):
+            yield (
+                f"{model}: {cut} of {len(answers)} answers cut at the token limit; each is asked"
+                f" for once more, with {ROOM} times the tokens, and then graded as it is; raise"
+                " sampling.max_tokens"
+            )
+        if estimated := sum(each.estimated for each in answers):
+            yield (
+                f"{model}: its endpoint reports no token counts for {estimated} of {len(answers)}"
+                f" calls; tokens and costs are estimated, and count {ESTIMATED} times against"
+                " limits"
+            )
 
 
 def _dearest(price: Price, read: int, written: int) -> float:

@@ -16,9 +16,9 @@ import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 
@@ -27,11 +27,11 @@ from ttsgraph.base.state import STATE
 from ttsgraph.base.waiting import together
 from ttsgraph.evaluation.environment import Environment, Feedback, Job, QuestionResult, feedback_of
 from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone, ignore
-from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import Client
-from ttsgraph.models.recording import Calls, Recorder
+from ttsgraph.models.recording import Call, Calls
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.runtime.limits import NO_LIMITS, NO_SPENDING, Meter, limited_by
+from ttsgraph.runtime.limits import NO_SPENDING, Meter, MeteredClient
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages.identity import code_digest
@@ -63,13 +63,14 @@ class WorkContext:
 
 @dataclass(frozen=True, slots=True)
 class WorkPiece:
-    """Piece of work: graphs, each with its questions; the spending limits; and whether every node
-    is graded.
+    """Piece of work: graphs, each with its questions; the limits, with what is spent of them; and
+    whether every node is graded.
     """
 
     order: WorkContext
     jobs: Sequence[Job]
     limits: LimitSettings
+    spent: Expense
     grade_nodes: bool = False
 
 
@@ -186,15 +187,15 @@ class SpreadEnvironment(Environment):
         order: WorkContext,
         carry: Carry,
         workers: int,
-        recorder: Recorder | None = None,
-        meter: Meter | None = None,
+        calls: dict[str, Call],
+        meter: Meter,
     ) -> None:
         vars(self).update(vars(local))
         self._order = order
         self._carry = carry
         self._workers = workers
-        self._recorder = recorder or Recorder()
-        self._meter = meter or Meter(NO_LIMITS)
+        self._calls = calls
+        self._meter = meter
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """Evaluate all jobs, like `Environment.evaluate_all`. Also raises a worker's failure, and
@@ -207,10 +208,10 @@ class SpreadEnvironment(Environment):
         async def one(piece: Sequence[Job]) -> None:
             if meter.over:
                 raise meter.stop()
-            work = WorkPiece(self._order, piece, meter.left, self.grade_nodes)
+            work = WorkPiece(self._order, piece, meter.limits, meter.spent, self.grade_nodes)
             done = await self._carry(work)
             meter.add(done.spent)
-            self._recorder.calls.update(done.calls)
+            self._calls.update(done.calls)
             if done.failure is not None:
                 raise meter.stop() if meter.over else done.failure
             for k, results in enumerate(done.results):
@@ -230,12 +231,11 @@ def shared_out(jobs: Sequence[Job], most: int) -> list[list[Job]]:
     """Divide the jobs into at most `most` pieces of similar size; each has all graphs, with the
     same part of their questions.
     """
-    names = dict.fromkeys(question.id for _, questions in jobs for question in questions)
-    count = max(1, min(most, len(names)))
-    part = {name: place % count for place, name in enumerate(names)}
+    names = list(dict.fromkeys(q.id for _, questions in jobs for q in questions))
+    parts = [set(names[first::most]) for first in range(max(1, min(most, len(names))))]
     return [
-        [(graph, [q for q in questions if part[q.id] == number]) for graph, questions in jobs]
-        for number in range(count)
+        [(graph, [q for q in questions if q.id in part]) for graph, questions in jobs]
+        for part in parts
     ]
 
 
@@ -243,48 +243,42 @@ _opening = threading.Lock()
 """Lock that ensures that a worker's shared state is created only once."""
 
 
-@dataclass(frozen=True, slots=True)
 class Worker:
-    """State of a worker process: an event loop in a separate thread, a client that stays open until
-    the process ends, and an environment.
+    """Worker process's part of a search: an event loop in a separate thread, a client that stays
+    open until the process ends, and an environment. Raises RunStopped if the code differs.
     """
 
-    loop: asyncio.AbstractEventLoop
-    opened: AbstractAsyncContextManager[CachedClient]
-    client: CachedClient
-    environment: Environment
+    def __init__(self, order: WorkContext) -> None:
+        if order.code != code_digest():
+            raise RunStopped(
+                "worker: expected the code of the process that searches, found a different version;"
+                " install the same version on all machines"
+            )
+        profile = Profile.model_validate_json(order.profile)
+        store = None if order.asks is None else owners_store(order.asks)
+        shots = [Question(**shot) for shot in json.loads(order.shots)]
+        self.loop = asyncio.new_event_loop()
+        self._opened = open_client(profile, Path(order.state), store)
+        self._client = self.loop.run_until_complete(self._opened.__aenter__())
+        self._environment = environment_for(profile, order.task, self._client, shots)
+        threading.Thread(target=self.loop.run_forever, name="ttsgraph worker", daemon=True).start()
+
+    async def answered(self, work: WorkPiece) -> PieceResult:
+        """Answer and grade the questions of a piece."""
+        meter = Meter(work.limits, work.spent)
+        calls: dict[str, Call] = {}
+        limited = partial(MeteredClient, meter=meter, pool=self._environment.paid)
+        environment = self._environment.altered(client=self._client.recording(calls, limited))
+        if work.grade_nodes:
+            environment = environment.with_node_grades()
+        try:
+            results = await together(environment.results(*job) for job in work.jobs)
+        except (InputError, RunStopped) as error:
+            return PieceResult((), meter.now, calls, error)
+        return PieceResult(results, meter.now, calls)
 
 
-@lru_cache(maxsize=4)
-def _worker(order: WorkContext) -> Worker:
-    if order.code != code_digest():
-        raise RunStopped(
-            "worker: expected the code of the process that searches, found a different version;"
-            " install the same version on all machines"
-        )
-    profile = Profile.model_validate_json(order.profile)
-    loop = asyncio.new_event_loop()
-    store = None if order.asks is None else owners_store(order.asks)
-    opened = open_client(profile, Path(order.state), store)
-    client = loop.run_until_complete(opened.__aenter__())
-    threading.Thread(target=loop.run_forever, name="ttsgraph worker", daemon=True).start()
-    shots = [Question(**shot) for shot in json.loads(order.shots)]
-    return Worker(loop, opened, client, environment_for(profile, order.task, client, shots))
-
-
-async def _answered(work: WorkPiece, worker: Worker) -> PieceResult:
-    """Answer and grade the questions of a piece."""
-    meter = Meter(work.limits)
-    recorder = Recorder()
-    limited = limited_by(meter, worker.environment.paid)
-    environment = worker.environment.altered(client=worker.client.recording(recorder, limited))
-    if work.grade_nodes:
-        environment = environment.with_node_grades()
-    try:
-        results = await together(environment.results(*job) for job in work.jobs)
-    except (InputError, RunStopped) as error:
-        return PieceResult((), meter.spent, recorder.calls, error)
-    return PieceResult(results, meter.spent, recorder.calls)
+_worker = lru_cache(maxsize=4)(Worker)
 
 
 def work_on(work: WorkPiece) -> PieceResult:
@@ -296,4 +290,4 @@ def work_on(work: WorkPiece) -> PieceResult:
             worker = _worker(work.order)
     except (InputError, RunStopped) as error:
         return PieceResult(failure=error)
-    return asyncio.run_coroutine_threadsafe(_answered(work, worker), worker.loop).result()
+    return asyncio.run_coroutine_threadsafe(worker.answered(work), worker.loop).result()

@@ -18,7 +18,6 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from ttsgraph.base.errors import InputError
 from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
@@ -67,20 +66,6 @@ INIT_STAGES = 2
 
 OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
 """Stages of `ttsgraph run` that are estimated; the pilot is added if there is no contest."""
-
-
-def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the estimate for each task under its profile, and a one-line reason for each task that
-    can't be estimated.
-    """
-    known = []
-    unknown = []
-    for task, profile in profiles.items():
-        try:
-            known.append(estimate_run(profile, task))
-        except InputError as error:
-            unknown.append(str(error))
-    return known, unknown
 
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
