@@ -212,9 +212,9 @@ class ReplyReader:
             written = self._request.sampling.max_tokens if cut else written
         else:
             prompt, written = counts
-            known = _count(usage, "prompt_tokens_details", "cached_tokens") or 0
-            known = known or _count(usage, "prompt_cache_hit_tokens") or 0  # DeepSeek's name
-            thought = _count(usage, "completion_tokens_details", "reasoning_tokens") or 0
+            known = _detail(usage, "prompt_tokens_details", "cached_tokens")
+            known = known or _detail(usage, "prompt_cache_hit_tokens")  # DeepSeek's name
+            thought = _detail(usage, "completion_tokens_details", "reasoning_tokens")
             # xAI and Gemini count reasoning separately, Gemini in the total only.
             beyond = max(0, (_count(usage, "total_tokens") or 0) - prompt - written)
             thought, written = max(thought, beyond), written + beyond
@@ -417,6 +417,13 @@ def _count(usage: dict[str, Any], *path: str) -> int | None:
         if not isinstance(value, bool) and 0 <= int(value) <= MOST_TOKENS:
             return int(value)
     raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
+
+
+def _detail(usage: dict[str, Any], *path: str) -> int:
+    """Return a count that doesn't change what is paid, or 0 if it isn't reported or is invalid."""
+    with suppress(Fault):
+        return _count(usage, *path) or 0
+    return 0
 
 
 def estimated_prompt(messages: Sequence[Message]) -> int:

@@ -55,6 +55,9 @@ MOST = {"train": 750, "val": 150, "test": 200}
 LEAST = 10
 """Minimum number of questions: fewer can't be split into meaningful parts."""
 
+PROBES = 3
+"""Number of questions that a reasoning model is tested with."""
+
 SAMPLE = "sample"
 SAMPLES = 40
 """Number of sums that are generated, for trying a project, if no questions are given."""
@@ -159,7 +162,7 @@ class _Project:
         failed: list[str] = []
         if new or reached:
             priced = {name: source for name, (_, source) in offers.items()}
-            found, failed = asyncio.run(ask_each(reached | new, self.first_prompt(looked), priced))
+            found, failed = asyncio.run(ask_each(reached | new, self.first_prompts(looked), priced))
         added = [each for each in found if each.name in new]
         if failed and not (added if new else found):
             others = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
@@ -175,20 +178,20 @@ class _Project:
         self.write(found)
         return [*lines, *(each.line for each in added), *left_out, *failed, *words]
 
-    def first_prompt(self, looked: GradedQuestions | None) -> tuple[Message, ...]:
-        """Return the prompt of the test calls: the first question, as put to an assistant."""
+    def first_prompts(self, looked: GradedQuestions | None) -> list[tuple[Message, ...]]:
+        """Return the prompts of the test calls: the first questions, as put to an assistant."""
         profile = parse(Profile, self.profile.plain, str(self.profile.path))
         if looked is None and profile.tasks:
             task = next(iter(profile.tasks))
             kind = profile.task(task).task
-            question = questions_by_split(profile, task, 0)["train"][0]
+            questions = questions_by_split(profile, task, 0)["train"][:PROBES]
         else:
             looked = looked or _sums()
             kind = get_task(looked.kind, looked.grading)
-            question = kind.parse(looked.rows[0], "question")
+            questions = [kind.parse(row, "question") for row in looked.rows[:PROBES]]
         speak = get_role(ASSISTANT).speak
         assert speak is not None
-        return speak(kind, Prompt(kind.instruction), question, [])
+        return [speak(kind, Prompt(kind.instruction), question, []) for question in questions]
 
     def add_models(self, added: Sequence[ProbedModel]) -> None:
         """Add models to the pool, and their token counts to all tasks with measured lengths."""
@@ -338,7 +341,7 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
     by_cost = sorted(found, key=lambda model: model.dollars)
     said = ""
     if budget is None:
-        slowest_s = max(model.calls[-1].latency_s for model in found)
+        slowest_s = max(model.answers[0].latency_s for model in found)
         costliest = by_cost[-1].dollars
         budget = f"{max(SECONDS, CALLS * slowest_s):.2g} s"
         if costliest:

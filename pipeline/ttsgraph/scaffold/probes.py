@@ -1,10 +1,13 @@
-"""Test call of a model: whether it answers, how long its answer is, and what it refuses."""
+"""Test calls of a model: whether it answers, how long its answers are, and what it refuses. A
+reasoning model gets several questions, because its token use depends on the question.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from ttsgraph.base.errors import CallFailed, EndpointError, NoAnswer, RunStopped
@@ -28,15 +31,16 @@ TRIES = Retries(8, 1.0, 300)
 
 @dataclass(frozen=True, slots=True)
 class ProbedModel:
-    """Model that answered a test call.
+    """Model that answered its test calls.
 
-    `entry` is its entry in a profile's pool; `calls` has all its test calls, the last of which has
-    the settings of a search; `line` is a summary to print.
+    `entry` is its entry in a profile's pool; `calls` has all its test calls, and `answers` those
+    with the settings of a search, one per question; `line` is a summary to print.
     """
 
     name: str
     entry: Mapping[str, Any]
     calls: tuple[Completion, ...]
+    answers: tuple[Completion, ...]
     line: str
 
     @property
@@ -46,25 +50,23 @@ class ProbedModel:
 
     @property
     def dollars(self) -> float:
-        """Cost in dollars of a call with the settings of a search."""
-        return self.price.of(self.calls[-1])
+        """Mean cost in dollars of a call with the settings of a search."""
+        return fmean(map(self.price.of, self.answers))
 
     @property
     def reasons(self) -> bool:
         """True if the model reasons before it answers."""
-        answer = self.calls[-1]
-        silent = answer.cut and not answer.text
-        return bool(answer.reasoning or answer.reasoning_tokens or silent)
+        return _reasons(self.answers[0])
 
     @property
     def lengths(self) -> dict[str, dict[str, float]]:
-        """The `Lengths` of the model and its variants, by name, as estimated from one answer."""
-        answer = self.calls[-1]
-        read = answer.completion_tokens - answer.reasoning_tokens
+        """The `Lengths` of the model and its variants, by name, as estimated from its answers."""
+        written = fmean(answer.completion_tokens for answer in self.answers)
+        thought = fmean(answer.reasoning_tokens for answer in self.answers)
         lengths = {
-            "prompt_tokens": float(answer.prompt_tokens),
-            "generated_tokens": max(1.0, answer.completion_tokens),
-            "read_tokens": max(1.0, read),
+            "prompt_tokens": fmean(answer.prompt_tokens for answer in self.answers),
+            "generated_tokens": max(1.0, written),
+            "read_tokens": max(1.0, written - thought),
             "more_tokens": 0.0,
         }
         variants = self.entry.get("variants") or {}
@@ -80,10 +82,13 @@ class ProbedModel:
 
 
 async def ask_each(
-    pool: Mapping[str, Mapping[str, Any]], prompt: tuple[Message, ...], priced: Mapping[str, str]
+    pool: Mapping[str, Mapping[str, Any]],
+    prompts: Sequence[tuple[Message, ...]],
+    priced: Mapping[str, str],
 ) -> tuple[list[ProbedModel], list[str]]:
-    """Send a prompt to each model in the pool. Return the models that answered, and a line for each
-    model that didn't. `priced` names the source of each model's price.
+    """Send the first prompt to each model in the pool, and the others to reasoning models. Return
+    the models that answered, and a line for each model that didn't. `priced` names the source of
+    each model's price.
     """
     endpoints = {
         name: replace(endpoint_of(name, parse(ModelSettings, entry, name)), lists_models=False)
@@ -95,7 +100,8 @@ async def ask_each(
     works = []
     for name, entry in pool.items():
         source = priced.get(name, "as the profile says")
-        works.append(_described(client, entry, source, Request(name, "probe", prompt, sampling)))
+        requests = [Request(name, "probe", prompt, sampling) for prompt in prompts]
+        works.append(_described(client, entry, source, requests))
     try:
         results = await asyncio.gather(*works)
     finally:
@@ -106,9 +112,10 @@ async def ask_each(
 
 
 async def _described(
-    client: OpenAIClient, given: Mapping[str, Any], priced: str, request: Request
+    client: OpenAIClient, given: Mapping[str, Any], priced: str, requests: Sequence[Request]
 ) -> ProbedModel | str:
-    """Return a model with what its answer shows, or a line with the reason for skipping it."""
+    """Return a model with what its answers show, or a line with the reason for skipping it."""
+    request, *others = requests
     name = request.model
     entry = dict(given)
     price = price_of(entry["price"])
@@ -117,13 +124,17 @@ async def _described(
         calls.append(await client.complete(request))
         if calls[0].cut:
             roomy = replace(request.sampling, max_tokens=LEAST_ROOM * ROOM * ROOM)
-            request = replace(request, sampling=roomy)
+            request, *others = (replace(each, sampling=roomy) for each in requests)
             calls.append(await client.complete(request))
         if not (price.prompt or price.completion):  # time a free model without its cold start
             calls.append(await client.complete(request))
     except FAILURES as error:
         return f"{name} didn't answer and is skipped: {error}"
-    answer = calls[-1]
+    answers = [calls[-1]]
+    if _reasons(answers[0]):
+        more = await asyncio.gather(*map(client.complete, others), return_exceptions=True)
+        answers += [each for each in more if isinstance(each, Completion)]
+    calls += answers[1:]
     dialect = client.manner(request)
     if dialect.bound == "max_completion_tokens":
         entry["tokens_key"] = dialect.bound
@@ -131,15 +142,23 @@ async def _described(
         entry["left_out"] = left_out
     if not dialect.system:
         entry["system_role"] = False
-    made = ProbedModel(name, entry, tuple(calls), "")
     parts = [f"${price.prompt:g} and ${price.completion:g} per million tokens ({priced})"]
-    if made.reasons:
-        parts.append(f"reasons before it answers ({answer.completion_tokens} tokens)")
+    if _reasons(answers[0]):
+        least, *_, most = sorted(2 * [answer.completion_tokens for answer in answers])
+        span = f"{least}" if least == most else f"{least} to {most}"
+        parts.append(f"reasons before it answers ({span} tokens)")
     if dialect.words:
         parts.append(f"called {dialect.words}")
-    if answer.estimated:
+    if answers[0].estimated:
         parts.append("reports no token counts: its costs are estimated")
-    return replace(made, line=f"{name}: {'; '.join(parts)}")
+    line = f"{name}: {'; '.join(parts)}"
+    return ProbedModel(name, entry, tuple(calls), tuple(answers), line)
+
+
+def _reasons(answer: Completion) -> bool:
+    """Return True if an answer shows that its model reasons before it answers."""
+    silent = answer.cut and not answer.text
+    return bool(answer.reasoning or answer.reasoning_tokens or silent)
 
 
 def room_for(found: Sequence[ProbedModel]) -> int:
@@ -148,7 +167,8 @@ def room_for(found: Sequence[ProbedModel]) -> int:
     """
     if any(each.reasons for each in found):
         return PLENTY
-    longest = max((each.calls[-1].completion_tokens for each in found), default=0)
+    written = (answer.completion_tokens for each in found for answer in each.answers)
+    longest = max(written, default=0)
     room = LEAST_ROOM
     while room < PLENTY and room < ROOM * longest:
         room *= 2
