@@ -296,11 +296,16 @@ def shown_progress(wanted: bool) -> Iterator[Publish]:
     counted = TextColumn("{task.completed:.0f} questions answered")
     columns = (TextColumn("search"), BarColumn(), counted, TimeElapsedColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not wanted) as bar:
-        task = bar.add_task("search", total=None)
+    bar = Progress(*columns, console=console, transient=True, disable=not wanted)
+    task = bar.add_task("search", total=None)
 
-        def publish(event: Event) -> None:
-            if isinstance(event, QuestionDone):
-                bar.advance(task)
+    def publish(event: Event) -> None:
+        if isinstance(event, QuestionDone):
+            bar.start()  # not earlier, so that input errors appear without a bar
+            bar.advance(task)
 
+    try:
         yield publish
+    finally:
+        if bar.live.is_started:
+            bar.stop()
