@@ -129,7 +129,7 @@ def publish_run(folder: Path, params: Params, out: Path) -> None:
         }
     lock = {
         "python": PYTHON,
-        "params": params.model_dump(mode="json", exclude={"tracking_uri"}),
+        "params": params.model_dump(mode="json", include={"profile", "tasks", "methods", "seed"}),
         "stages": entries,
     }
     write_text(out / LOCK, yaml.safe_dump(lock, sort_keys=False))
