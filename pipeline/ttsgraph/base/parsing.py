@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,22 +18,26 @@ Settings = TypeVar("Settings", bound=BaseModel)
 
 
 class ClosedModel(BaseModel):
-    """Frozen pydantic model that rejects unknown keys."""
+    """Frozen pydantic model that rejects unknown keys.
+
+    A class variable is a constant that was a key in earlier versions. Bundles of these versions
+    contain it, so it may be given with its value, and with no other.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @classmethod
+    def constants(cls) -> dict[str, Any]:
+        """Return the constants that were keys in earlier versions."""
+        return {name: getattr(cls, name) for name in cls.__class_vars__}
 
-def without_retired(**retired: Callable[[Any], bool]) -> Any:
-    """Return a validator of a model that drops the keys of earlier bundles whose values meet these
-    conditions; a bundle with another value isn't valid any more.
-    """
-
-    def kept(cls: Any, given: Any) -> Any:
+    @model_validator(mode="before")
+    @classmethod
+    def _without_constants(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        return {k: value for k, value in given.items() if k not in retired or not retired[k](value)}
-
-    return model_validator(mode="before")(kept)
+        fixed = cls.constants()
+        return {k: value for k, value in given.items() if k not in fixed or value != fixed[k]}
 
 
 def load(kind: type[Settings], path: Path) -> Settings:

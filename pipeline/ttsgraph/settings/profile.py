@@ -12,17 +12,17 @@ from dataclasses import replace
 from datetime import date
 from operator import not_
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import ClosedModel, load, without_retired
+from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
 from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
 from ttsgraph.models.dialect import AnswerForm, TokensKey
-from ttsgraph.pool.engine import ENGINES, EngineSettings, Probability
+from ttsgraph.pool.engine import ENGINES, EngineSettings
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings, PriceSetting, Readable, price_of
 from ttsgraph.pool.simulated import Simulation
@@ -58,15 +58,10 @@ class SearchSettings(ClosedModel):
     """graphs per iteration"""
     batch: PositiveInt = 16
     """training questions per candidate"""
-    edge_threshold: Probability = 0.5
+    edge_threshold: ClassVar = 0.5
     """minimum probability of an edge in the decoded graph"""
-    alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
+    alpha: ClassVar = 1.05
     """preference for the fuser's role at nodes that read many answers (1: none)"""
-
-    _of_earlier_bundles = without_retired(
-        loop_share=lambda share: True,
-        racing=lambda racing: isinstance(racing, dict) and racing.get("enabled") is False,
-    )
 
 
 LOOP_SHARE = 0.05
@@ -135,10 +130,9 @@ class AgentSettings(ClosedModel):
     """maximum estimated tokens of a prompt; tables that would exceed it are summarised"""
     timeout_s: PositiveFloat = 600
     """timeout of one attempt, in seconds"""
-    max_retries: int = Field(default=4, ge=0)
+    max_retries: ClassVar = 4
     """maximum attempts after the first"""
-
-    _of_earlier_bundles = without_retired(reasks=lambda reasks: reasks == 2)
+    reasks: ClassVar = 2
 
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:
