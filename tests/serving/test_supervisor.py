@@ -15,12 +15,12 @@ import pytest
 
 from lab import python_path
 from tests.support.processes import alive, all_below, wait_until
-from tests.support.tiny_server import MakeSpec, processes, tiny_spec
+from tests.support.tiny_server import MakeSpec, processes, served_models, tiny_spec
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import keep, kept
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs
-from ttsgraph.serving.supervisor import Urls, in_use, served_models, shared_servers
+from ttsgraph.serving.supervisor import Urls, in_use, shared_servers
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -145,22 +145,6 @@ def test_servers_in_use_start_when_one_asks_and_stay_for_the_next(
         assert len(processes(pids)) == 2
         assert served_models(url) == ("tiny",)
     assert not any(map(alive, processes(pids)))
-
-
-@pytest.mark.parametrize("serves", ["wanted", "other"])
-def test_a_server_at_a_given_port_is_used_and_left_up_or_refused(
-    make_spec: MakeSpec, tmp_path: Path, serves: str
-) -> None:
-    there = make_spec(serves)
-    with shared(tmp_path / "there", [there]):
-        wanted = shared(tmp_path / "here", [make_spec("wanted", port=there.port)])
-        if serves == "wanted":
-            with wanted as urls:
-                assert urls == {"wanted": (there.base_url,)}
-        else:
-            with pytest.raises(EndpointError, match=r"port \d+ is taken.*found other"), wanted:
-                pass
-        assert served_models(there.base_url) == (serves,)
 
 
 def with_script(spec: ServerSpec, script: str) -> ServerSpec:

@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import RealPool
 from tests.support.processes import all_below, called, children_of, wait_until
 from tests.support.real import GEMMA, SMOLLM, SUMS, laptop
+from tests.support.tiny_server import served_models
 from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
@@ -25,7 +26,7 @@ from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.summary import SearchOutcome
-from ttsgraph.serving.supervisor import served_models, shared_servers
+from ttsgraph.serving.supervisor import shared_servers
 from ttsgraph.tasks import get_task
 
 pytestmark = [pytest.mark.models, pytest.mark.vllm]

@@ -30,7 +30,7 @@ class ServeSettings(ClosedModel):
     max_model_len: PositiveInt | None = None
     """maximum tokens of a prompt and its answer, if the model allows fewer than the engine's"""
     kv_heads: PositiveInt | None = None
-    """number of key-value heads, for the cache's size; read from local weights if not given"""
+    """number of key-value heads, for the size of a GPU's cache"""
     head_dim: PositiveInt | None = None
     """size of an attention head"""
     extra_args: tuple[str, ...] = ()
