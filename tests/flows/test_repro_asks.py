@@ -124,7 +124,4 @@ def test_dvc_needs_no_path(tmp_path, monkeypatch):
     subprocess.run([*repro.DVC, "init", "--no-scm", "-q"], check=True)
     (tmp_path / "dvc.yaml").write_text("stages:\n  one: {cmd: echo, deps: [file]}\n")
     (tmp_path / "file").write_text("x")
-    monkeypatch.setattr(repro, "require_sections", lambda profile: None)
-    given = {"profile": "mine", "tasks": ["math"], "methods": ["random"], "seed": 0}
-    (tmp_path / "params.yaml").write_text(json.dumps(given))
     assert list(repro.changed_stages()) == ["one"]
