@@ -148,31 +148,29 @@ def choose(name: str, path: Path = Path("params.yaml")) -> None:
 
 
 @stopped_by_signals()
-def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> None:
+def repro(profile: str = "", folder: Path = Path()) -> None:
     """Rebuild changed results, with this profile if one is named.
 
-    `only_ask` only checks whether that is possible here. `folder` is this folder's path for
-    display. Ends with exit code 2 if a stage failed or the input is invalid. Raises EndpointError
-    if dvc is not installed.
+    `folder` is this folder's path for display. Ends with exit code 2 if a stage failed or the input
+    is invalid. Raises EndpointError if dvc is not installed.
     """
     params = load_params()
     name = profile or params.profile
     loaded = load_profile(name)
-    if only_ask:
-        if loaded.engine.device == "gpu" and (name != params.profile or changed_stages()):
-            require_gpus(name, loaded, params.tasks)
-        return
-    if name != params.profile:
-        choose(name)
-        params = load_params()
     for task in params.tasks:
         # Unless lengths are given, costs are unknown before the profile stage.
         if loaded.task(task).lengths.given is not None:
             loaded.budget_on(task).require_feasible()
     if find_spec("dvc") is None:
         raise EndpointError("expected the package dvc, but it is not installed; run `make setup`")
-    if changed_stages():
+    chosen = name != params.profile
+    if chosen:
         require_gpus(name, loaded, params.tasks)
+        choose(name)
+        params = load_params()
+    if changed_stages():
+        if not chosen:
+            require_gpus(name, loaded, params.tasks)
         _rebuild(params, loaded)
     else:
         print("Data and pipelines are up to date.")
@@ -202,4 +200,4 @@ def _rebuild(params: Params, profile: Profile) -> None:
 
 
 if __name__ == "__main__":
-    command(repro, profile={"default": ""}, only_ask={"action": "store_true"})
+    command(repro, profile={"default": ""})

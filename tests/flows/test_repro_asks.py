@@ -54,7 +54,7 @@ def test_before_anything_is_installed_it_says_what_is_missing(bare: Path) -> Non
 
 
 def test_doctor_is_asked_before_anything_is_started(bare: Path) -> None:
-    asked = ("-m", "ttsgraph_flows.repro", "--only-ask", "--profile", "paper")
+    asked = ("-m", "ttsgraph_flows.repro", "--profile", "paper")
     done = run(bare, *asked)
     assert done.returncode == 2
     assert "MISSING  GPU: none" in done.stdout

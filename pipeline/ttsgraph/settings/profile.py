@@ -28,7 +28,7 @@ from ttsgraph.pool.settings import ModelSettings, PriceSetting, Readable, price_
 from ttsgraph.pool.simulated import Simulation
 from ttsgraph.pool.spec import FACTS, ModelPool, Price, Temperature, variant_name
 from ttsgraph.settings import stages
-from ttsgraph.settings.plugins import load_for
+from ttsgraph.settings.plugins import load_modules
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.settings.task import TaskSettings
 from ttsgraph.tasks.base import AskingTask, Question
@@ -195,10 +195,13 @@ class Profile(ClosedModel):
     @model_validator(mode="before")
     @classmethod
     def _with_plugins(cls, data: Any) -> Any:
-        try:
-            load_for(data)
-        except SettingsError as error:
-            raise ValueError(str(error)) from None
+        """Import the plug-ins before kinds and roles are looked up."""
+        names = data.get("plugins") if isinstance(data, Mapping) else None
+        if isinstance(names, list | tuple):
+            try:
+                load_modules(name for name in names if isinstance(name, str))
+            except SettingsError as error:
+                raise ValueError(str(error)) from None
         return data
 
     @model_validator(mode="before")
