@@ -12,8 +12,6 @@ import pytest
 
 from lab import python_path
 from tests.support.project import ROOT
-from ttsgraph.evaluation.progress import IterationStart, QuestionDone, RunState
-from ttsgraph.models.client import Usage
 from ttsgraph_flows.repro import run_dvc
 from ttsgraph_flows.stage import MOST_ROWS, show, step
 from ttsgraph_flows.tracking import run_page
@@ -106,13 +104,6 @@ def test_a_terminal_shows_the_state_while_it_changes():
     assert text.count("a line of the stage 1") == 1  # above the display, once
 
 
-@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_that_wants_plain_text_gets_it(environment):
-    shown = on_a_terminal(**environment)
-    assert "\x1b" not in shown
-    assert "search math random, iteration 2 of 2: done in" in shown
-
-
 def test_a_log_gets_a_plain_line_even_where_colours_are_forced():
     env = os.environ | {"PYTHONPATH": python_path(ROOT), "FORCE_COLOR": "1", "TERM": "xterm"}
     command = [sys.executable, "-c", STAGE]
@@ -122,17 +113,6 @@ def test_a_log_gets_a_plain_line_even_where_colours_are_forced():
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("search")]
     best = r"best 0\.70 \(0\.40 to 0\.80; iteration 2\)"
     assert re.search(rf"iteration 2 of 2: done in \d:\d\d:\d\d; {best}", line)
-
-
-def test_time_left_is_estimated_from_what_this_start_did():
-    state = RunState("search math random", 100, 100, at_most=True)
-    assert state.seconds_left(5.0) is None
-    for _ in range(10):
-        state = state.after(QuestionDone(Usage(calls=4, cached_calls=3)))
-    assert (state.left, state.seconds_left(5.0)) == (90, pytest.approx(45.0))
-    assert (state.usage.calls, state.usage.cached_calls) == (40, 30)
-    # An iteration that needed fewer questions than it might have leaves fewer than counted.
-    assert state.after(IterationStart(3, 4, 50)).left == 50
 
 
 TABLE = pd.DataFrame(

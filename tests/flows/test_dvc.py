@@ -238,12 +238,6 @@ def test_plain_dvc_runs_them_and_no_other(stubbed: Made) -> None:
     assert ran(stubbed.dvc("repro")) == table()[change]
 
 
-def test_an_experiment_runs_them_too(stubbed: Made) -> None:
-    said = stubbed.dvc("exp", "run", "-S", f"{PROFILE}:evaluate.ablation=7")
-    assert ran(said) == {"evaluate"}
-    assert '"ablation": 7' in stubbed.dvc("exp", "show", "--json")
-
-
 RUN = """\
 import importlib, json, sys
 from ttsgraph.settings import profile as settings

@@ -7,21 +7,18 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from tests.scaffold.test_add import PARAMS, PROFILE, sums
 from tests.support.docs_blocks import blocks_of
 from tests.support.own_servers import KEY, SERVERS, OwnServer
 from tests.support.project import laptop_on
 from tests.support.stub_server import serve
 from ttsgraph.base.parsing import parse
-from ttsgraph.cli import app
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.runtime import doctor
 from ttsgraph.runtime.clients import connect
-from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.settings.profile import Profile
 
 (LINES,) = [
     yaml.safe_load(block.text)["pool"]
@@ -114,37 +111,3 @@ def test_a_wrong_key_model_or_address_is_told_from_the_others(name, server, tmp_
         assert not wrong_key.ok
         assert key in wrong_key.found
         assert "another" not in wrong_key.found
-
-
-NOWHERE = "http://127.0.0.1:9/v1"
-PRICES = {
-    "on-openrouter": {"prompt": 0.02, "completion": 0.03},
-    "on-litellm": {"prompt": 0.25, "completion": 2.0},
-}
-
-
-@EVERY
-def test_add_finds_what_a_server_tells_and_asks_for_the_rest(name, server, tmp_path, monkeypatch):
-    stub, address = server
-    text = PROFILE.replace("URL", NOWHERE)
-    text = text.replace("max_retries: 0", "max_retries: 1")
-    text = text.replace("{metric: flops, limit: 8}", "{metric: dollars, limit: 1}")
-    files = {"profiles/mine.yaml": text, "inputs/sums.jsonl": sums(20), "params.yaml": PARAMS}
-    for file, content in files.items():
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text(content)
-    monkeypatch.chdir(tmp_path)
-    command = ["add", "--url", address + stub.root, "--model", stub.model]
-    if "api_key_env" in LINES[name]:
-        command += ["--key-env", LINES[name]["api_key_env"]]
-    if name == "on-azure":
-        command += ["--set", "api_key_header=api-key", "--set", "query.api-version=2024-10-21"]
-    done = CliRunner().invoke(app, command)
-    if name not in PRICES:
-        assert "--price" in str(done.exception)
-        done = CliRunner().invoke(app, [*command, "--price-prompt", "1", "--price-completion", "2"])
-    assert done.exit_code == 0, done.exception
-    (made,) = (each for each in load_profile("mine").pool.values() if each.base_url != NOWHERE)
-    assert made.served_as == stub.model
-    assert made.price == PRICES.get(name, {"prompt": 1.0, "completion": 2.0})
-    assert made.listed == (name != "on-azure")
