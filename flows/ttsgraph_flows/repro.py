@@ -9,7 +9,6 @@ import os
 import re
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -24,6 +23,7 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.serving.guard import end, start
 from ttsgraph.serving.servers import free_ports
+from ttsgraph.serving.supervisor import healthy
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.answers import tell
 from ttsgraph_flows.dvc_stages import DVC, dvc, with_this_python
@@ -104,21 +104,13 @@ def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]
     url = f"http://127.0.0.1:{port}/api"
     deadline = time.monotonic() + START_TIMEOUT_S
     try:
-        while not _answers(f"{url}/health"):
+        while not healthy(url):
             if time.monotonic() > deadline or server.poll() is not None:
                 raise EndpointError(f"the Prefect server didn't start; see {state}/prefect.log")
             time.sleep(0.2)
         yield url
     finally:
         end([server])
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2):
-            return True
-    except OSError:
-        return False
 
 
 def require_gpus(name: str, profile: Profile, tasks: Sequence[str]) -> None:

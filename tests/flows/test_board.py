@@ -46,9 +46,7 @@ from ttsgraph_flows.live import live
 from ttsgraph.base.ending import say
 from ttsgraph.models.client import Usage
 from ttsgraph.evaluation.progress import QuestionDone, BestScore, IterationStart, Expense
-from ttsgraph.settings.stages import LimitSettings
-limits = LimitSettings(dollars=5, tokens=1000)
-with live("search math random", 40, True, limits) as publish:
+with live("search math random", 40) as publish:
     for number in (1, 2):
         publish(IterationStart(number, 2, 40 - 20 * (number - 1)))
         for k in range(20):
@@ -96,9 +94,8 @@ def test_a_terminal_shows_the_state_while_it_changes():
         "search math random, iteration 2 of 2",
         "best 0.70 (0.40 to 0.80; iteration 2)",
         "calls/s, 25 % reused",
-        "$0.9500 of $5.00, 228 of 1,000 tokens spent",
-        "100 %",
-        "left (estimate)",
+        "$0.9500 spent",
+        "100%",
     ):
         assert part in text
     assert text.count("a line of the stage 1") == 1  # above the display, once

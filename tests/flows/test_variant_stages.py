@@ -54,7 +54,7 @@ def test_a_variant_that_joins_is_a_newcomer_and_one_that_changes_ends_its_champi
         with chdir(project.folder):
             registry = research.Registry(project.uri)
             champion = registry.find("math@champion")
-            return research.planned(research.load_stage("math"), registry, champion)[0]
+            return research.planned(research.load_stage("math"), registry, champion)
 
     assert plan().kind == "nothing"
     joined = plan(cold={"temperature": 0.1})

@@ -124,8 +124,8 @@ class AgentSettings(ClosedModel):
     """sampling temperature; the endpoint's default if not given"""
     max_tokens: PositiveInt = 8192
     """maximum tokens of one answer, its reasoning included"""
-    tokens_key: TokensKey = "max_tokens"
-    """request parameter that limits an answer's tokens"""
+    tokens_key: ClassVar[TokensKey] = "max_tokens"
+    """request parameter that limits an answer's tokens, until the endpoint refuses it"""
     context_tokens: PositiveInt = 16384
     """maximum estimated tokens of a prompt; tables that would exceed it are summarised"""
     timeout_s: PositiveFloat = 600
@@ -271,26 +271,17 @@ class Profile(ClosedModel):
         if self.engine.kind != "simulated":
             return self
         for name, task in self.tasks.items():
-            if task.lengths.given is None:
-                raise ValueError(f"task {name!r}: expected lengths for the simulation, found none")
-            if task.kind not in self.simulation.tasks:
-                raise ValueError(
-                    f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks, found"
-                    " no such entry"
-                )
             source = task.source
             own = source.kind == "synthetic" and source.task == task.kind
-            if not own or task.prompt.style != "chat":
+            known = task.kind in self.simulation.tasks and task.lengths.given is not None
+            if not (own and known and task.prompt.style == "chat"):
                 raise ValueError(
-                    f"task {name!r}: for the simulation, expected chat prompts and a synthetic"
-                    " source of its kind"
+                    f"task {name!r}: for the simulation, expected chat prompts, lengths, a"
+                    f" synthetic source of its kind, and {task.kind} among simulation.tasks"
                 )
-        for spec in self.model_pool().values():
-            if spec.variant and spec.variant.style == "few_shot":
-                raise ValueError(
-                    f"variant {spec.name!r}: expected chat prompts for the simulation, found"
-                    " few_shot"
-                )
+        variants = [spec.variant for spec in self.model_pool().values() if spec.variant]
+        if any(variant.style == "few_shot" for variant in variants):
+            raise ValueError("for the simulation, expected chat prompts of variants")
         return self
 
     @model_validator(mode="after")
