@@ -8,7 +8,6 @@ import pytest
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph_flows import research
-from ttsgraph_flows.lineage import lineage
 
 pytestmark = pytest.mark.slow
 SMALL = "llama-3.2-1b"
@@ -34,14 +33,6 @@ def test_a_search_finds_a_graph_of_the_best_variant_and_has_to_beat_it_alone(pro
     assert WISE in found.model_counts()
     test = pd.read_parquet(project.results / "agent_reinforce" / "test.parquet").set_index("arm")
     assert test.loc["single", "label"] == WISE
-
-
-def test_its_lineage_lists_the_variant(project):
-    with chdir(project.folder):
-        walked = lineage("math@champion", project.uri)
-    assert walked.broken == ()
-    (models,) = [link.detail for link in walked.links if link.name == "models"]
-    assert WISE in models
 
 
 def test_a_variant_that_joins_is_a_newcomer_and_one_that_changes_ends_its_champion(project):

@@ -79,9 +79,7 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("processor", "format_"),
     [
-        ("model name : A\nflags : fpu fma avx2\n", "float32"),
         ("model name : B\nflags : avx2 avx512f avx512_bf16\n", "bfloat16"),
-        ("flags : avx512f amx_bf16 amx_tile\n", "bfloat16"),
         ("CPU part : 0xd4f\nFeatures : fp asimd bf16 i8mm\n", "bfloat16"),
         (None, "float32"),
     ],

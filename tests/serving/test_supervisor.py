@@ -17,7 +17,7 @@ from lab import python_path
 from tests.support.processes import alive, all_below, wait_until
 from tests.support.tiny_server import MakeSpec, processes, served_models, tiny_spec
 from ttsgraph.base.errors import EndpointError
-from ttsgraph.base.files import keep, kept
+from ttsgraph.base.files import keep
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs
 from ttsgraph.serving.supervisor import Urls, in_use, shared_servers
@@ -92,23 +92,6 @@ def test_no_process_outlives_its_users(
     user.communicate(timeout=60)
     wait_until(lambda: not any(map(alive, started)), 60)
     assert not any(map(alive, processes(pids)))
-
-
-def test_servers_are_recorded_while_they_are_up_and_leave_no_process(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path
-) -> None:
-    specs = [make_spec("tiny"), make_spec("small")]
-    record = tmp_path / "servers.json"
-    with shared(tmp_path, specs) as urls:
-        assert urls == {spec.name: (spec.base_url,) for spec in specs}
-        assert kept(record)["urls"] == {spec.name: [spec.base_url] for spec in specs}
-        assert len(processes(pids)) == 4
-        assert all(map(alive, processes(pids)))
-        with shared(tmp_path, specs) as again:
-            assert again == urls
-        assert served_models(specs[0].base_url) == ("tiny",)
-    assert not any(map(alive, processes(pids)))
-    assert not record.exists()
 
 
 def test_servers_stay_until_their_last_user_ends(tmp_path: Path, pids: Path) -> None:
