@@ -55,15 +55,16 @@ def test_each_server_hears_what_it_has_on_a_machine_or_why_it_does_not_fit(exami
         assert part in "\n".join(told)
 
 
-def test_what_is_not_known_is_named(examine):
+def test_what_is_not_known_is_named_and_heads_have_an_upper_bound(examine):
     profile = paper()
     model = profile.pool["llama-3.1-8b"]
+    without = model.model_copy(update={"layers": None})
+    found = examine([80.0], profile.model_copy(update={"pool": {"llama-3.1-8b": without}}))
+    assert found["memory of llama-3.1-8b"].found == "unknown without layers"
     serve = model.serve.model_copy(update={"kv_heads": None, "head_dim": None})
-    without = model.model_copy(update={"serve": serve})
-    profile = profile.model_copy(update={"pool": {"llama-3.1-8b": without}})
-    told = examine([80.0], profile)["memory of llama-3.1-8b"]
-    assert told.found == "unknown without serve.kv_heads, serve.head_dim"
-    assert "set serve.kv_heads" in told.advice
+    wide = needs_of(model.model_copy(update={"serve": serve}), profile.engine)
+    for gpus, need in needs_of(model, profile.engine).items():
+        assert wide[gpus].cache == 4 * need.cache  # as without grouped queries
 
 
 VLLM = """

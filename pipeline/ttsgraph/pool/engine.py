@@ -30,9 +30,9 @@ class ServeSettings(ClosedModel):
     max_model_len: PositiveInt | None = None
     """maximum tokens of a prompt and its answer, if the model allows fewer than the engine's"""
     kv_heads: PositiveInt | None = None
-    """number of key-value heads, for the size of a GPU's cache"""
+    """number of key-value heads, for the size of a GPU's cache; an upper bound if not given"""
     head_dim: PositiveInt | None = None
-    """size of an attention head"""
+    """size of an attention head, given with kv_heads"""
     extra_args: tuple[str, ...] = ()
     """additional arguments of this model's server"""
     # Keys of earlier versions that had no value by default.

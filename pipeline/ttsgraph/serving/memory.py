@@ -15,6 +15,7 @@ from pathlib import Path
 from ttsgraph.base.state import STATE
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.pool.spec import FACTS
 
 GIB = 2**30
 USABLE = 0.9
@@ -54,22 +55,17 @@ SPANS = (1, 2, 4, 8)
 """Numbers of GPUs per server to try if the profile doesn't set one."""
 
 
-def facts_of(model: ModelSettings) -> dict[str, float | None]:
-    """Return the facts that a server's memory need depends on, None if the profile lacks them."""
-    facts = ("total", "non_embedding", "layers", "hidden")
-    found = {fact: getattr(model, fact) for fact in facts}
-    serve = model.serve
-    return found | {"serve.kv_heads": serve.kv_heads, "serve.head_dim": serve.head_dim}
-
-
 def needs_of(model: ModelSettings, engine: EngineSettings) -> dict[int, MemoryNeed]:
     """Return a map from the number of GPUs per server to a server's memory need on each GPU; empty
-    if facts about the model are unknown.
+    if one of the model's FACTS is unknown.
     """
-    facts = [fact for fact in facts_of(model).values() if fact is not None]
-    if len(facts) < 6:
+    facts = [getattr(model, fact) for fact in FACTS]
+    if None in facts:
         return {}
-    total, non_embedding, layers, hidden, kv_heads, head_dim = facts
+    total, non_embedding, layers, hidden = facts
+    kv_heads, head_dim = hidden, 1  # an upper bound: keys and values as wide as the model
+    if model.serve.kv_heads and model.serve.head_dim:
+        kv_heads, head_dim = model.serve.kv_heads, model.serve.head_dim
     blocks = math.ceil((model.serve.max_model_len or engine.max_model_len) / BLOCK) + 1
     # An upper bound: as if all parameters except embeddings were in gated feed-forward layers.
     inner = non_embedding / layers / (3 * hidden)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.pool.spec import FACTS
 from ttsgraph.serving.environment import number_format, vllm_build
 from ttsgraph.serving.memory import (
     GIB,
     VALUE_BYTES,
-    facts_of,
     hub_home,
     weights_folder,
 )
@@ -95,7 +95,7 @@ def _gpu_memory(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Ite
     unknown = []
     for name, model in profile.hosted.items():
         models[name] = hosted_model(name, model, profile.engine, state)
-        if missing := ", ".join(fact for fact, value in facts_of(model).items() if value is None):
+        if missing := ", ".join(fact for fact in FACTS if getattr(model, fact) is None):
             found = f"unknown without {missing}"
             advice = f"set {missing} in the profile's pool"
             unknown.append(Finding(f"memory of {name}", False, found, advice))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.engine import ServeSettings
+from ttsgraph.pool.spec import FACTS
 from ttsgraph.serving.memory import USABLE, MemoryNeed
 
 LEAST_GAIN = 0.01
@@ -99,8 +100,8 @@ def place(models: Mapping[str, HostedModel], sizes: Mapping[int, float]) -> list
     for name, hosted in models.items():
         if not hosted.needs:
             raise EndpointError(
-                f"model {name!r}: expected facts by which its GPU memory can be computed, found too"
-                " few; `ttsgraph doctor` lists what to set in the profile's pool"
+                f"model {name!r}: expected {', '.join(FACTS)} in the profile's pool, to compute its"
+                " GPU memory, found some missing"
             )
         if min(hosted.needs) > len(sizes):
             raise EndpointError(
