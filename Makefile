@@ -59,12 +59,9 @@ $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/ttsgraph/serving/c
 repro: ask setup ## rebuild everything, from sampling to reports/index.html; PROFILE=name selects that profile first, SEED=n uses that seed in seeds/n/
 	@python -m ttsgraph_flows.$(if $(SEED),seeded --seed $(SEED),repro) --profile "$(PROFILE)"
 
-# Before anything is installed or downloaded, check whether a profile for GPUs can run here. For other profiles
-# no Python is started, because most runs of `make repro` have nothing to do.
-ASKED = $(or $(PROFILE),$(shell sed -n 's/^profile: *//p' params.yaml))
+# Before anything is installed or downloaded, check whether a profile for GPUs can run here.
 ask:
-	@if [ ! -e .venv/.ready ]; then $(PYTHON) lab/project/preflight.py $(PROFILE); \
-	elif grep -qs 'device: *gpu' 'profiles/$(ASKED).yaml'; then python -m ttsgraph_flows.repro --only-ask --profile "$(PROFILE)"; fi
+	@[ -e .venv/.ready ] || $(PYTHON) lab/project/preflight.py $(PROFILE)
 
 deploy: setup ## watch the pool and search again when it changes, and on a schedule, until interrupted; POOL=name uses the workers of that work pool
 	@python -m ttsgraph_flows.deploy $(if $(POOL),--pool $(POOL))

@@ -27,7 +27,6 @@ from ttsgraph.deployment.provenance import pool_fingerprint, sha256
 from ttsgraph.runtime.clients import with_newcomers
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph_flows import research as research_module
-from ttsgraph_flows.alerts import on_drift
 from ttsgraph_flows.ending import command
 from ttsgraph_flows.registry import Registry
 from ttsgraph_flows.repro import prefect_server
@@ -53,7 +52,6 @@ def settings_of(task: str, params: Params) -> dict[str, Any]:
         "concurrency_limit": ConcurrencyLimitConfig(
             limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE
         ),
-        "triggers": [on_drift(task)],
     }
 
 

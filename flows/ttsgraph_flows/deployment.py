@@ -216,10 +216,8 @@ def history_of(folder: Path, summary: SearchRecord, made_by: str) -> list[Entry]
     again = makes(made_by, path)
     try:
         history = read_history(path)
-    except FileNotFoundError:
-        raise DataError(f"{path}: expected the search's history, found none; {again}") from None
-    except DataError as error:
-        raise DataError(f"{error}: {again}") from None
+    except (OSError, DataError) as error:
+        raise DataError(f"{path}: expected the search's history: {error}; {again}") from None
     found = sum(entry["type"] == "record" for entry in history)
     if found != summary.candidates:
         raise DataError(f"{path}: expected {summary.candidates} candidates, found {found}; {again}")

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from ttsgraph.base.errors import DataError, EndpointError, InputError, SettingsError
+from ttsgraph.base.errors import DataError, EndpointError, InputError
 from ttsgraph.base.wording import first_line
-from ttsgraph.settings.profile import Params, Profile
+from ttsgraph.settings.profile import Params
 
 DVC_YAML = Path("dvc.yaml")
 DVC = (sys.executable, "-m", "dvc")
@@ -124,23 +124,6 @@ def with_this_python() -> dict[str, str]:
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return os.environ | {"PATH": path}
-
-
-def require_sections(name: str) -> None:
-    """Raise SettingsError naming the first section that is listed in dvc.yaml's params but missing
-    from the profile, if there is one. Without that section, DVC would run no stage.
-    """
-    path = Path("profiles", f"{name}.yaml")
-    given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    params = (each for plan in stages().values() for each in plan.get("params", ()))
-    keys = (key for each in params if isinstance(each, dict) for of in each.values() for key in of)
-    for section in (key.partition(".")[0] for key in keys):
-        if section not in given:
-            empty = "[]" if Profile.model_fields[section].default == () else "{}"
-            raise SettingsError(
-                f"{path}: expected a section {section!r}, which dvc.yaml lists in a stage's"
-                f" params, found none; add the line `{section}: {empty}`"
-            )
 
 
 def flow_of(stage: str) -> Callable[..., Any]:

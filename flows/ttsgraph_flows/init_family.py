@@ -17,7 +17,7 @@ def init_family(task: str, profile: str | None = None) -> None:
     """
     stage = load_stage(task, profile)
     contest = stage.profile.init.contest.enabled
-    stage.ask("init_family", starting.init_family(stage), agent=not contest, at_most=contest)
+    stage.ask("init_family", starting.init_family(stage), agent=not contest)
 
 
 if __name__ == "__main__":

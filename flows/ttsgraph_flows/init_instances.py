@@ -18,7 +18,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
     """
     stage = load_stage(task, profile)
     contest = stage.profile.init.contest.enabled
-    stage.ask("init_instances", starting.init_instances(stage), not contest, contest)
+    stage.ask("init_instances", starting.init_instances(stage), agent=not contest)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.wording import first_line
-from ttsgraph.deployment.bundle import BUNDLE, DeployedVersion, Drift, Loader
+from ttsgraph.deployment.bundle import BUNDLE, DeployedVersion, Loader
 from ttsgraph.deployment.promotion import Decision, decide
 from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.evaluation.found_by import phrase
@@ -391,12 +391,6 @@ class RegistryLoader(Loader):
     def settled(self, task: str, version: str, decision: Decision) -> None:
         """Apply the result of a trial, as `Registry.settle` does."""
         self._registry.settle(task, version, decision)
-
-    def drifted(self, drift: Drift) -> None:
-        """Send the drift to Prefect, which may start a re-search."""
-        from ttsgraph_flows.alerts import tell_of_drift  # Prefect is slow to import
-
-        tell_of_drift(drift)
 
 
 def origin(tracking_uri: str, deployed: DeployedVersion) -> str:

@@ -52,17 +52,6 @@ TRIALS = 4
 """Maximum number of iterations that try a newcomer, for the progress bar."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchPlan:
-    """Kind of search that a change requires, the reason, and the newcomers that a warm search
-    tries.
-    """
-
-    kind: Literal["nothing", "warm", "cold"]
-    reason: str
-    newcomers: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True)
 class ChampionSearch:
     """The champion and its record, from which a warm search starts."""
@@ -105,6 +94,18 @@ class ChampionSearch:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """Kind of search that a change requires, the reason, and for a warm search the champion's
+    search, from which it starts, and the newcomers that it tries.
+    """
+
+    kind: Literal["nothing", "warm", "cold"]
+    reason: str
+    last: ChampionSearch | None = None
+    newcomers: tuple[str, ...] = ()
+
+
 @flow(name="research")
 def research(task: str, profile: str | None = None, reason: str = "by hand") -> dict[str, Any]:
     """Search a task again if its pool, data or settings changed; compare the result with the
@@ -125,15 +126,14 @@ def _research(stage: Stage) -> ResearchRecord:
     registry = Registry(stage.params.tracking_uri)
     pool = pool_fingerprint(stage.profile)
     champion = _begun_from(registry, registry.champion(stage.task))
-    plan, last = planned(stage, registry, champion)
+    plan = planned(stage, registry, champion)
     if plan.kind == "nothing":
         assert champion is not None
         return ResearchRecord(
             plan="nothing", reason=plan.reason, pool=pool, champion=champion.label
         )
-    if plan.kind == "warm":
-        assert last is not None
-        outcome = _warm(stage, registry, last, plan)
+    if plan.last is not None:
+        outcome = _warm(stage, registry, plan.last, plan)
         try:
             _settle(stage)
         except EndpointError as error:
@@ -164,27 +164,23 @@ def _begun_from(registry: Registry, champion: Version | None) -> Version | None:
     return champion if before is None else registry.find(before)
 
 
-def planned(
-    stage: Stage, registry: Registry, champion: Version | None
-) -> tuple[SearchPlan, ChampionSearch | None]:
-    """Return the search that the changes since the champion's search require, and the champion's
-    search if a warm search could start from it.
-    """
+def planned(stage: Stage, registry: Registry, champion: Version | None) -> SearchPlan:
+    """Return the search that the changes since the champion's search require."""
     if champion is None:
-        return SearchPlan("cold", "there is no champion to start from"), None
+        return SearchPlan("cold", "there is no champion to start from")
     record = registry.provenance(champion)
     last = ChampionSearch(champion, record, registry.deployed(champion))
     if why := _changed(stage, last):
-        return SearchPlan("cold", why), last
+        return SearchPlan("cold", why)
     now = revisions(stage.profile)
     newcomers = tuple(name for name, model in now.items() if record.models.get(name) != model)
     if not newcomers:
-        return SearchPlan("nothing", "no model joined the pool since the champion's search"), last
+        return SearchPlan("nothing", "no model joined the pool since the champion's search")
     before = searched_before(stage.params.profile, stage.task)
     this = (pool_fingerprint(stage.profile), champion.label)
     if before is not None and (before.pool, before.champion) == this:
-        return SearchPlan("nothing", f"the pool has already been searched: {before.reason}"), last
-    return SearchPlan("warm", f"joined: {', '.join(newcomers)}", newcomers), last
+        return SearchPlan("nothing", f"the pool has already been searched: {before.reason}")
+    return SearchPlan("warm", f"joined: {', '.join(newcomers)}", last, newcomers)
 
 
 def _changed(stage: Stage, last: ChampionSearch) -> str:

@@ -85,7 +85,7 @@ def tracked_search(
     with (
         locked(place.path),
         RunTracker(*known, as_runs=as_runs) as tracker,
-        live(f"search {stage.task} {method}", calls, True, limits) as publish,
+        live(f"search {stage.task} {method}", calls) as publish,
     ):
         meter = Meter(limits, account.read(), account.write, publish)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")

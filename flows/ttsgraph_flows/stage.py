@@ -217,15 +217,13 @@ class Stage(Project):
         page = step("record in MLflow", lambda: record_stage(self, name, table, file))
         show(name, table, page)
 
-    def ask(
-        self, name: str, work: ToAsk[pd.DataFrame], agent: bool = False, at_most: bool = False
-    ) -> pd.DataFrame:
+    def ask(self, name: str, work: ToAsk[pd.DataFrame], agent: bool = False) -> pd.DataFrame:
         """Run a stage's work, with the agent's language model if `agent` is true; write the calls
         that the work used, record its table, and return the table.
         """
 
         def shown(total: int) -> AbstractContextManager[Publish]:
-            return live(f"{name} {self.task}", total, at_most)
+            return live(f"{name} {self.task}", total)
 
         with self.alone(name):
             table = self.with_agent(work, self.meter(name), agent, shown)

@@ -166,10 +166,7 @@ class Draw:
             "calls": rng.choice((1, 20, 60, 90)),
             "block": rng.choice((1, 3, 6)),
             "rounds": rng.randint(1, 3),
-            "picks": rng.randint(1, 4),
             "final_block": rng.choice((1, 4)),
-            "kept": rng.choice((1, 3, 20)),
-            "samples": rng.choice((2, 4)),
             **{flag: not self.one_in(4) for flag in ("mixes", "routes", "response_model")},
         }
         init = {"questions": rng.randint(1, 3), "candidates": rng.randint(1, 3), "topologies": 1}
@@ -178,7 +175,6 @@ class Draw:
             "patience": rng.randint(1, 3),
             "candidates": rng.randint(1, 3),
             "batch": rng.choice((1, 3, 6)),
-            "edge_threshold": rng.choice((0.0, 0.5, 1.0)),
         }
         way = rng.choice(("contest", "contest", "paper", "trials"))
         ways = {"contest": contest, "trials": {"enabled": False}}
@@ -192,7 +188,6 @@ class Draw:
             "agent": {"roles": not self.one_in(5)},
             "engine": {"kind": "external"},
             "deploy": {"margin": rng.choice((0.0, 0.01, 0.3))},
-            "research": {"max_iterations": rng.randint(1, 2), "patience": 1},
         }
 
 

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,7 +22,6 @@ from ttsgraph.base.history import read_history
 
 pytestmark = pytest.mark.slow
 DELAY_S = 0.1
-KEY = "KEY_OF_THE_STUB"
 MEASURED = ["latency_s"]
 """What a real socket never takes twice alike."""
 
@@ -77,9 +75,6 @@ def project(tmp_path_factory, stub) -> Iterator[Project]:
 COMMAND = (sys.executable, "-m", "ttsgraph_flows.search", "--task", "math", "--method", "random")
 
 
-STAGES = ("profile", "pilot", "init_family", "init_instances", "search", "evaluate")
-
-
 def without_calls(project: Project) -> None:
     """Save the settings, and forget what was asked under others."""
     project.save()
@@ -91,29 +86,12 @@ def cluster(project: Project, name: str) -> Iterator[Cluster]:
     """A cluster that the project's profile names, and no call is known."""
     folder = project.folder / name
     folder.mkdir()
-    env = os.environ | {"PYTHONPATH": python_path(project.folder), KEY: "of-a-worker"}
+    env = os.environ | {"PYTHONPATH": python_path(project.folder)}
     with ExitStack() as stack:
         made = Cluster(folder, stack, env)
         project.profile["workers"] = {"kind": "dask", "address": made.address}
         without_calls(project)
         yield made
-
-
-def test_what_a_run_asks_is_asked_by_workers(project, stub, monkeypatch):
-    monkeypatch.setenv(KEY, "of-the-stages")
-    pool = project.profile["pool"]
-    project.profile["pool"] = {name: model | {"api_key_env": KEY} for name, model in pool.items()}
-    began = len(stub[0].headers)
-    try:
-        with cluster(project, "all"):
-            for stage in STAGES:
-                more = ("--method", "random") if stage in ("search", "evaluate") else ()
-                done = project.stage(stage, "--task", "math", *more)
-                assert done.returncode == 0, done.stderr
-    finally:
-        project.profile["pool"] = pool
-    keys = Counter(headers.get("authorization") for headers in stub[0].headers[began:])
-    assert keys["Bearer of-a-worker"] >= 0.9 * keys.total() > 0, keys
 
 
 def outcome(project: Project) -> tuple[str, str]:

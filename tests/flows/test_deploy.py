@@ -100,10 +100,11 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         with chdir(folder):
             assert lineage("math@champion", uri).broken == ()
         code = (
-            "from ttsgraph_flows.deploy import trigger; print(trigger('math', 'one change').id,"
-            " trigger('math', 'one change').id)"
+            "from ttsgraph.settings.profile import load_params\n"
+            "from ttsgraph_flows.deploy import request\n"
+            "for _ in range(2): request('math', 'one change', load_params())"
         )
-        first, second = project.run(sys.executable, "-c", code).stdout.split()
-        assert first == second
+        first, second = project.run(sys.executable, "-c", code).stderr.splitlines()[-2:]
+        assert first == second  # the name of one run
         wait_until(lambda: all(run["state_type"] == "COMPLETED" for run in runs(api)[before:]), 180)
         assert [run["state_type"] for run in runs(api)].count("FAILED") == 0

@@ -19,8 +19,6 @@ from dvc.repo import Repo
 
 from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.base.errors import SettingsError
-from ttsgraph_flows.dvc_stages import require_sections
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.registry import Registry
 
@@ -244,15 +242,6 @@ def test_an_experiment_runs_them_too(stubbed: Made) -> None:
     said = stubbed.dvc("exp", "run", "-S", f"{PROFILE}:evaluate.ablation=7")
     assert ran(said) == {"evaluate"}
     assert '"ablation": 7' in stubbed.dvc("exp", "show", "--json")
-
-
-def test_a_section_that_is_left_out_is_named_with_what_to_add(project: Made) -> None:
-    data = yaml.safe_load((project.folder / PROFILE).read_text())
-    for section, line in (("sandbox", "sandbox: {}"), ("plugins", "plugins: []")):
-        left = {key: value for key, value in data.items() if key != section}
-        (project.folder / PROFILE).write_text(yaml.safe_dump(left))
-        with chdir(project.folder), pytest.raises(SettingsError, match=re.escape(line)):
-            require_sections(NAME)
 
 
 RUN = """\

@@ -1,13 +1,11 @@
-"""What DVC says of two revisions: tables and plots of the numbers that the report's tables have."""
+"""What DVC says of two revisions: tables of the numbers that the report's tables have."""
 
 import json
-import re
 import shutil
 from functools import partial
 
 import pytest
 
-from lab.benchmarks.browser import browser, chromium
 from tests.support.processes import said_by
 from tests.support.project import ROOT
 from tests.support.simulated_project import SimulatedProject
@@ -19,12 +17,10 @@ METRICS = "reports/simulated-small/metrics.json"
 @pytest.fixture(scope="module")
 def project(copied: SimulatedProject) -> SimulatedProject:
     """A repository with a run that was committed, and other numbers in the folder."""
-    shutil.copytree(ROOT / ".dvc" / "plots", copied.folder / ".dvc" / "plots")
     shutil.copy(ROOT / ".gitignore", copied.folder / ".gitignore")
     git = partial(said_by, folder=copied.folder)
     git(["git", "init", "-q"])
     copied.dvc("config", "--unset", "core.no_scm")
-    copied.dvc("config", "plots.html_template", "plots/page.html")
     git(["git", "add", "-A"])
     git(["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-q", "-m", "one"])
     metrics = copied.folder / METRICS
@@ -58,18 +54,3 @@ def test_metrics_diff_and_exp_show_have_the_numbers_of_both_revisions(
     (column,) = [k for k, head in enumerate(heads) if head.endswith("math.accuracy")]
     assert (rows[0][0], len(rows) >= 2) == ("workspace", True)
     assert float(rows[0][column]) == pytest.approx(known["accuracy"], abs=1e-5)
-
-
-def test_plots_are_drawn_without_a_network(project: SimulatedProject) -> None:
-    project.dvc("plots", "show")
-    path = project.folder / "dvc_plots" / "index.html"
-    page = path.read_text()
-    assert {"trajectory", "comparison"} <= set(re.findall(r"trajectory|comparison", page))
-    assert "<DVC_METRIC" not in page
-    if not chromium():
-        pytest.skip("no browser here")
-    with browser() as started:
-        shown = started.new_context(offline=True).new_page()
-        shown.goto(path.as_uri())
-        shown.wait_for_selector(".vega-embed canvas, .vega-embed svg")
-        assert shown.locator("canvas, svg.marks").count() >= 2

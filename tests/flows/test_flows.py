@@ -125,12 +125,6 @@ def test_a_folder_that_dvc_does_not_keep(bare):
     fails(done, "not inside of a DVC repository", "`dvc init --no-scm` first")
 
 
-def test_a_tracking_uri_that_cannot_be_opened(bare):
-    bare.params["tracking_uri"] = "sqlite:///dvc.yaml/mlflow.db"
-    bare.save()
-    fails(bare.ttsgraph("promote", "math/1"), "MLflow at tracking_uri", "(params.yaml)")
-
-
 def test_programs_that_cannot_be_isolated_are_refused_before_any_call(bare):
     humaneval = load_profile("laptop").model_dump(mode="json")["tasks"]["humaneval"]
     bare.profile["tasks"]["humaneval"] = humaneval

@@ -1,7 +1,6 @@
 """Nothing that a search writes or says is NaN where a number is meant, whatever models answer."""
 
-import sqlite3
-from contextlib import chdir, closing
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ import ttsgraph
 from lab.fuzz.stand_ins import Habits, StandIns, rows_of
 from tests.support.numbers import in_text, odd_numbers
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph_flows import report
 
 CONTEST = {"calls": 150, "block": 6, "rounds": 1, "final_block": 6}
 SEARCH = {"max_iterations": 3, "patience": 2, "candidates": 2, "batch": 6}
 INIT = {"questions": 4, "candidates": 2, "topologies": 2}
 WAYS: dict[str, dict[str, Any]] = {
     "contest": {"init": INIT | {"contest": CONTEST}, "search": SEARCH},
-    "trials": {"init": INIT | {"contest": {"enabled": False}}, "search": SEARCH},
     "paper": {"init": INIT, "search": SEARCH | {"way": "paper"}},
 }
 PILOT = {"questions": 8, "widths": [1, 2], "depths": [1, 2], "max_nodes": 3, "random_graphs": 1}
@@ -61,27 +58,6 @@ def test_of_a_whole_search(
     assert list(in_text("".join(capfd.readouterr()))) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("way", "skill"), [("trials", -50.0), ("paper", 50.0)])
-def test_of_the_stages(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str, skill: float
-) -> None:
-    project = SimulatedProject(tmp_path)
-    project.settings |= {"pilot": PILOT, "init": WAYS[way]["init"], "search": WAYS[way]["search"]}
-    traits = project.settings["simulation"]["tasks"]["math"]
-    traits["skill"] = dict.fromkeys(traits["skill"], skill)
-    project.save()
-    project.build("agent_reinforce")
-    with chdir(tmp_path):
-        report.report.fn()
-    made = [tmp_path / name for name in ("results", "reports", "data", "mlartifacts", "mlruns")]
-    assert [odd for folder in made for odd in odd_numbers(folder)] == []
-    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
-        logged = "select key, value, is_nan from metrics where is_nan or value != value"
-        assert database.execute(logged).fetchall() == []
-    assert list(in_text("".join(capfd.readouterr()))) == []
-
-
-def test_of_the_stages_with_a_contest(searched: SimulatedProject) -> None:
+def test_of_the_stages(searched: SimulatedProject) -> None:
     for name in ("results", "reports", "data", "mlruns"):
         assert odd_numbers(searched.folder / name) == []

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import venv
 from pathlib import Path
 from typing import Any
@@ -65,14 +64,7 @@ def exchanges(start: Path) -> list[dict[str, Any]]:
     return json.loads(start.read_text())["exchanges"]
 
 
-DOWNLOADS_GIB = 50  # the pool's weights; doctor refuses a disk without room for them
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(
-    shutil.disk_usage(tempfile.gettempdir()).free < DOWNLOADS_GIB * 2**30,
-    reason=f"needs {DOWNLOADS_GIB} GiB of free disk",
-)
 def test_four_steps_lead_from_a_bare_machine_to_results(tmp_path: Path) -> None:
     project = Copy(tmp_path)  # the first: the code is there
     machine = with_gpus(tmp_path)

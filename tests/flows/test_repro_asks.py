@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from tests.support.project import ROOT
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.runtime import doctor
 from ttsgraph.settings.profile import load_profile
-from ttsgraph_flows import repro
 from ttsgraph_flows.repro import LOCKS, choose, forget_dead_holders, require_gpus
 
 PREFLIGHT = ROOT / "lab" / "project" / "preflight.py"
@@ -54,7 +52,7 @@ def test_before_anything_is_installed_it_says_what_is_missing(bare: Path) -> Non
 
 
 def test_doctor_is_asked_before_anything_is_started(bare: Path) -> None:
-    asked = ("-m", "ttsgraph_flows.repro", "--only-ask", "--profile", "paper")
+    asked = ("-m", "ttsgraph_flows.repro", "--profile", "paper")
     done = run(bare, *asked)
     assert done.returncode == 2
     assert "MISSING  GPU: none" in done.stdout
@@ -101,29 +99,3 @@ def test_a_lock_is_forgotten_unless_a_dvc_that_runs_holds_it(tmp_path, monkeypat
         forget_dead_holders()
         dvc.kill()
     assert LOCKS.exists() is (state == "a DVC that runs")
-
-
-@pytest.fixture
-def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-
-
-@pytest.mark.usefixtures("nowhere")
-def test_a_prefect_server_needs_no_path(tmp_path):
-    with (
-        repro.prefect_server(tmp_path) as url,
-        urllib.request.urlopen(f"{url}/health", timeout=60) as answer,
-    ):
-        assert answer.status == 200
-
-
-@pytest.mark.usefixtures("nowhere")
-def test_dvc_needs_no_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    subprocess.run([*repro.DVC, "init", "--no-scm", "-q"], check=True)
-    (tmp_path / "dvc.yaml").write_text("stages:\n  one: {cmd: echo, deps: [file]}\n")
-    (tmp_path / "file").write_text("x")
-    monkeypatch.setattr(repro, "require_sections", lambda profile: None)
-    given = {"profile": "mine", "tasks": ["math"], "methods": ["random"], "seed": 0}
-    (tmp_path / "params.yaml").write_text(json.dumps(given))
-    assert list(repro.changed_stages()) == ["one"]

@@ -131,5 +131,5 @@ def test_other_changes_call_for_a_search_from_the_start(project):
     with chdir(project.folder):
         stage = research.load_stage("math")
         registry = research.Registry(project.uri)
-        plan, _ = research.planned(stage, registry, registry.find("math@champion"))
+        plan = research.planned(stage, registry, registry.find("math@champion"))
     assert (plan.kind, plan.reason) == ("cold", "settings other than the pool changed")

@@ -73,16 +73,6 @@ def test_a_search_that_fails_keeps_its_candidates_and_a_killed_one_is_marked(uri
     assert all(run.data.params["graph_hash"] == GRAPH.content_hash for run in runs)
 
 
-def test_what_went_wrong_in_writing_is_raised_by_the_end(uri, monkeypatch):
-    def fail(*given):
-        raise OSError("the disk went away")
-
-    monkeypatch.setattr(tracking, "log_steps", fail)
-    tracker = RunTracker(uri, "wrong", "random", {})
-    with pytest.raises(OSError, match="the disk went away"), tracker:
-        tracker.candidate(record(0))
-
-
 def test_a_server_that_goes_away_during_a_search_is_one_line(uri, monkeypatch, capsys):
     def fail(*given):
         raise MlflowException("no answer from http://mlflow\nafter 7 retries")
@@ -139,16 +129,6 @@ def test_a_damaged_database_is_named_with_what_to_do(tmp_path, damage):
     advice = rf"if {file} is damaged, move it away and run again"
     with pytest.raises(InputError, match=advice), explained(uri):
         client_of(uri).search_experiments()
-
-
-def test_a_write_that_fails_is_told_without_a_traceback(tmp_path, capsys):
-    uri = database_in(tmp_path)
-    RunTracker(uri, "experiment", "name", {})
-    with sqlite3.connect(tmp_path / "mlflow.db") as store:
-        store.execute("drop table tags")
-    with pytest.raises(InputError, match="no such table"), explained(uri):
-        RunTracker(uri, "experiment", "name", {})
-    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_a_relative_path_is_the_database_of_the_folder_that_a_process_is_in(tmp_path):

@@ -1,4 +1,4 @@
-"""What a trial in service came to, in the registry and in the lineage; drift as a Prefect event."""
+"""What a trial in service came to, in the registry and in the lineage."""
 
 import json
 from contextlib import chdir
@@ -10,14 +10,13 @@ from mlflow.tracking import MlflowClient
 
 from tests.support.project import database_in
 from tests.support.service import graph_of, profile_of
-from ttsgraph.base.errors import DataError, EndpointError
-from ttsgraph.deployment.bundle import DeployedVersion, Drift, Figures, figures_of
+from ttsgraph.base.errors import DataError
+from ttsgraph.deployment.bundle import DeployedVersion, Figures, figures_of
 from ttsgraph.deployment.promotion import Decision
 from ttsgraph.deployment.provenance import Code, Dataset, Provenance, TestResult
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.models.client import Usage
 from ttsgraph.service.book import AnswerLog
-from ttsgraph_flows import alerts
 from ttsgraph_flows.lineage import lineage, seal
 from ttsgraph_flows.registry import TRIAL, Registry, RegistryLoader
 from ttsgraph_flows.served import write_served
@@ -91,21 +90,6 @@ def test_what_lost_or_is_left_to_people_is_told_and_not_promoted(uri):
         registry.settle("mathby_hand", second.number, decision)
         assert registry.find("mathby_hand@champion").number == first.number
         assert registry.find("mathby_hand@challenger").tags[tag].startswith(said)
-
-
-def test_drift_is_an_event_that_the_tasks_deployment_waits_for(monkeypatch):
-    sent = []
-    monkeypatch.setattr(alerts, "emit_event", lambda *a, **k: sent.append((a, k)) or object())
-    alerts.tell_of_drift(Drift("math", "3", "accuracy", 0.5, 0.9, 500))
-    ((name,), told) = sent[0]
-    trigger = alerts.on_drift("math")
-    assert {name} == set(trigger.expect)
-    assert told["resource"] == dict(trigger.match.root)
-    assert told["payload"]["version"] == "math/3"
-    assert trigger.parameters == {"task": "math", "reason": "drift"}
-    monkeypatch.setattr(alerts, "emit_event", lambda *a, **k: None)
-    with pytest.raises(EndpointError, match="PREFECT_API_URL"):
-        alerts.tell_of_drift(Drift("math", "3", "accuracy", 0.5, 0.9, 500))
 
 
 def test_figures_of_a_test_are_what_service_is_held_against():

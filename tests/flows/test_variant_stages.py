@@ -7,8 +7,7 @@ import pytest
 
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph_flows import report, research
-from ttsgraph_flows.lineage import lineage
+from ttsgraph_flows import research
 
 pytestmark = pytest.mark.slow
 SMALL = "llama-3.2-1b"
@@ -36,16 +35,6 @@ def test_a_search_finds_a_graph_of_the_best_variant_and_has_to_beat_it_alone(pro
     assert test.loc["single", "label"] == WISE
 
 
-def test_its_lineage_lists_the_variant_and_the_report_says_in_words_what_it_is(project):
-    with chdir(project.folder):
-        walked = lineage("math@champion", project.uri)
-        report.report.fn()
-    assert walked.broken == ()
-    assert WISE in walked.record.models
-    page = (project.folder / "reports" / "simulated-small" / "index.html").read_text()
-    assert f"{SMALL} at reasoning effort high" in page
-
-
 def test_a_variant_that_joins_is_a_newcomer_and_one_that_changes_ends_its_champion(project):
     before = project.settings["pool"][SMALL]
 
@@ -56,7 +45,7 @@ def test_a_variant_that_joins_is_a_newcomer_and_one_that_changes_ends_its_champi
         with chdir(project.folder):
             registry = research.Registry(project.uri)
             champion = registry.find("math@champion")
-            return research.planned(research.load_stage("math"), registry, champion)[0]
+            return research.planned(research.load_stage("math"), registry, champion)
 
     assert plan().kind == "nothing"
     joined = plan(cold={"temperature": 0.1})

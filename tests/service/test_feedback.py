@@ -27,7 +27,7 @@ from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.deployment.bundle import DeployedVersion, Figures
 from ttsgraph.service.book import AnswerLog
 from ttsgraph.service.outcomes import drifted
-from ttsgraph.settings.service import DriftSettings
+from ttsgraph.settings.service import DriftSettings, FeedbackSettings
 
 
 class Told(Shelf):
@@ -237,12 +237,12 @@ def test_a_challenger_is_promoted_if_it_is_better_in_service(pool, tmp_path, mon
     assert after == {"3"}  # the trial is over; who moves the alias is the loader's registry
 
 
-def test_service_that_is_not_what_was_tested_is_an_alert_told_once(pool, tmp_path):
+def test_service_that_is_not_what_was_tested_is_an_alert_told_once(pool, tmp_path, monkeypatch):
     """Another model behind the same name: it is worse, says more, and never the same."""
     numbers = itertools.count()
     tested = Figures(accuracy=0.9, cost=3 * 11 * 0.1 / 1e6, agreement=0.95)
     shelf = Told(math_champion=version(pool, tested=tested))
-    drift = {"least": 30, "window": 30}
+    monkeypatch.setattr(FeedbackSettings, "drift", DriftSettings(least=30, window=30))
 
     def alerts(reply, score):
         pool.reply = reply
@@ -255,7 +255,7 @@ def test_service_that_is_not_what_was_tested_is_an_alert_told_once(pool, tmp_pat
         rows = httpx.get(f"{service.url}/metrics").text.splitlines()
         return {row.split('"')[1] for row in rows if re.match(r"ttsgraph_drifted{.* 1.0$", row)}
 
-    with serving(shelf, **kept(tmp_path, "figures", drift=drift)) as service:
+    with serving(shelf, **kept(tmp_path, "figures")) as service:
         assert alerts(lambda body: "7", lambda k: float(k % 10 > 0)) == set()
 
         def other(body):

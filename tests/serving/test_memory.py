@@ -6,36 +6,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.real import PYTHON, ROOT
-from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving import needs
-from ttsgraph.serving.memory import BLOCK, GIB, USABLE, MemoryNeed, needs_of
-from ttsgraph.serving.placement import HostedModel, servers_of, shares
+from ttsgraph.serving.memory import BLOCK, GIB, needs_of
+from ttsgraph.serving.placement import HostedModel, servers_of
 from ttsgraph.settings.profile import Profile, load_profile
 
 CONFIGS = ROOT / "tests" / "data" / "configs"
-LARGE = MemoryNeed(15.0, 2.0, 2.0)
-SMALL = MemoryNeed(2.0, 1.5, 0.5)
 
 
 def paper() -> Profile:
     return load_profile("paper", ROOT / "profiles")
-
-
-def shared(
-    *servers: tuple[tuple[int, ...], MemoryNeed | None, float | None],
-) -> list[float]:
-    """The shares of servers with these GPUs and needs, and what is given of each."""
-    models = {
-        str(k): HostedModel(
-            "", ServeSettings(gpu_memory=given), needs={len(on): wanted} if wanted else {}
-        )
-        for k, (on, wanted, given) in enumerate(servers)
-    }
-    return shares(models, [(str(k), on) for k, (on, _, _) in enumerate(servers)])
 
 
 Examine = Callable[..., dict[str, needs.Finding]]
@@ -73,51 +55,16 @@ def test_each_server_hears_what_it_has_on_a_machine_or_why_it_does_not_fit(exami
         assert part in "\n".join(told)
 
 
-def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(examine, tmp_path):
+def test_what_is_not_known_is_named_and_heads_have_an_upper_bound(examine):
     profile = paper()
     model = profile.pool["llama-3.1-8b"]
+    without = model.model_copy(update={"layers": None})
+    found = examine([80.0], profile.model_copy(update={"pool": {"llama-3.1-8b": without}}))
+    assert found["memory of llama-3.1-8b"].found == "unknown without layers"
     serve = model.serve.model_copy(update={"kv_heads": None, "head_dim": None})
-    without = model.model_copy(update={"serve": serve})
-    profile = profile.model_copy(update={"pool": {"llama-3.1-8b": without}})
-    told = examine([80.0], profile)["memory of llama-3.1-8b"]
-    assert told.found == "unknown without serve.kv_heads, serve.head_dim"
-    (tmp_path / "config.json").write_text((CONFIGS / "llama-3.1-8b.json").read_text())
-    weights = model.weights.model_copy(update={"hub": None, "path": tmp_path})
-    here = without.model_copy(update={"weights": weights})
-    assert needs_of("m", here, profile.engine) == needs_of("m", model, profile.engine)
-
-
-def test_a_server_of_float32_needs_twice_as_much_for_weights_and_cache():
-    profile = paper()
-    model = profile.pool["llama-3.1-8b"]
-    serve = model.serve.model_copy(update={"extra_args": ("--dtype", "float32")})
-    wide = needs_of("m", model.model_copy(update={"serve": serve}), profile.engine)
-    for gpus, need in needs_of("m", model, profile.engine).items():
-        assert wide[gpus].weights == 2 * need.weights
-        assert wide[gpus].cache == 2 * need.cache
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.sampled_from([LARGE, SMALL, MemoryNeed(6.0, 1.0, 0.2)]), min_size=1, max_size=6),
-    st.sampled_from([24.0, 80.0, 141.0]),
-)
-def test_shares_hold_what_is_needed_wherever_it_fits_and_never_more_than_there_is(needs, size):
-    given_shares = shared(*[((0,), wanted, None) for wanted in needs])
-    assert sum(given_shares) <= USABLE + 1e-6
-    if sum(wanted.total for wanted in needs) <= (USABLE - 0.001 * len(needs)) * size:
-        for wanted, share in zip(needs, given_shares, strict=True):
-            assert share * size >= wanted.total - 0.001 * size
-
-
-def test_a_given_share_is_kept_and_the_others_have_the_rest():
-    large = ((0,), LARGE, None)
-    small = ((0,), SMALL, None)
-    assert shared(((0,), LARGE, 0.5), small, ((1,), SMALL, None)) == [0.5, 0.4, 0.9]
-    # Where it is not known what one of them needs, they share evenly.
-    assert shared(large, ((0,), None, None)) == [0.45, 0.45]
-    # On several GPUs, the one with least room decides.
-    assert shared(((0, 1), LARGE, None), ((1,), SMALL, None))[0] < 0.9
+    wide = needs_of(model.model_copy(update={"serve": serve}), profile.engine)
+    for gpus, need in needs_of(model, profile.engine).items():
+        assert wide[gpus].cache == 4 * need.cache  # as without grouped queries
 
 
 VLLM = """
@@ -157,7 +104,7 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path, 
     profile = paper()
     models = {}
     for name, model in profile.hosted.items():
-        wanted = needs_of(name, model, profile.engine, tmp_path)
+        wanted = needs_of(model, profile.engine)
         models[name] = HostedModel(name, needs=wanted, load=model.non_embedding)
     cases = []
     fits = []

@@ -1,7 +1,6 @@
 """The packaged models: their conversion, and (marked `models`) that they speak."""
 
 import hashlib
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,13 +25,11 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.2\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     files = ("tiny_weights/a.part0", "tiny_weights/a.part1")
-    monkeypatch.setitem(
-        convert.SOURCES, "tiny_weights", convert.WeightSource("tiny-weights", files, "<s>", (1,))
-    )
+    monkeypatch.setitem(convert.SOURCES, "tiny_weights", convert.WeightSource(files, "<s>", (1,)))
     return "tiny_weights"
 
 
-def test_a_converted_folder_is_whole_records_its_source_and_is_made_once(
+def test_a_converted_folder_is_whole_and_has_its_revision(
     packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = []
@@ -46,25 +43,31 @@ def test_a_converted_folder_is_whole_records_its_source_and_is_made_once(
 
     monkeypatch.setattr(convert, "_write_model", write)
     out = tmp_path / "models" / "tiny"
+    revision = convert.revision_of(convert.SOURCES[packaged], hashlib.sha256(b"GGUF").hexdigest())
+    asked = {"package": packaged, "out": str(out)}
+    with pytest.raises(SystemExit, match=f"revision other, found {revision}"):
+        convert.main(asked | {"revision": "other"})
     with pytest.raises(KeyboardInterrupt):
-        convert.convert(*convert.packaged(packaged), out)
+        convert.main(asked | {"revision": revision})
     assert list(out.parent.iterdir()) == []
-    record = convert.convert(*convert.packaged(packaged), out)
-    assert (record["package"], record["version"]) == ("tiny-weights", "1.2")
-    assert json.loads((out / convert.RECORD).read_text())["revision"] == record["revision"]
-    assert convert.convert(*convert.packaged(packaged), out) == record == convert.read_record(out)
-    assert written == [b"GGUF"] * 2
-    assert [path.name for path in out.parent.iterdir()] == ["tiny"]
-    revisions = {record["revision"]}
+    for _ in range(2):
+        convert.main(asked | {"revision": revision})
+        assert convert.revision_in(out) == revision
+        assert [path.name for path in out.parent.iterdir()] == ["tiny"]
+    assert set(written) == {b"GGUF"}
+
+
+def test_a_revision_depends_on_weights_and_template(packaged: str) -> None:
     source = convert.SOURCES[packaged]
-    for changes in ({"files": source.files[:1]}, {"document_start": ""}):
-        monkeypatch.setitem(convert.SOURCES, packaged, replace(source, **changes))
-        revisions.add(convert.record_of(*convert.packaged(packaged))["revision"])
+    plain = replace(source, document_start="")
+    revisions = {
+        convert.revision_of(*each) for each in ((source, "a"), (source, "b"), (plain, "a"))
+    }
     assert len(revisions) == 3
 
 
 def test_a_release_is_found_by_name_in_a_folder_and_known_by_its_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(source: convert.WeightSource, gguf: Path, folder: Path) -> None:
         folder.mkdir()
@@ -75,8 +78,9 @@ def test_a_release_is_found_by_name_in_a_folder_and_known_by_its_bytes(
     asked = {"file": "some.gguf", "folder": str(tmp_path), "out": str(tmp_path / "out")}
     with pytest.raises(SystemExit, match=f"expected sha256 {'0' * 64}, found {known}"):
         convert.main(asked | {"sha256": "0" * 64})
-    convert.main(asked | {"sha256": known})
-    assert json.loads(capsys.readouterr().out)["sha256"] == known
+    revision = convert.revision_of(convert.WeightSource(), known)
+    convert.main(asked | {"sha256": known, "revision": revision})
+    assert convert.revision_in(tmp_path / "out") == revision
     with pytest.raises(SystemExit, match=f"expected other.gguf in {tmp_path}"):
         convert.main(asked | {"sha256": known, "file": "other.gguf"})
 

@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import RealPool
 from tests.support.processes import all_below, called, children_of, wait_until
 from tests.support.real import GEMMA, SMOLLM, SUMS, laptop
+from tests.support.tiny_server import served_models
 from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
@@ -25,7 +26,7 @@ from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.summary import SearchOutcome
-from ttsgraph.serving.supervisor import served_models, shared_servers
+from ttsgraph.serving.supervisor import shared_servers
 from ttsgraph.tasks import get_task
 
 pytestmark = [pytest.mark.models, pytest.mark.vllm]
@@ -126,25 +127,18 @@ def test_a_laptop_search_on_two_servers_ends_and_repeats_itself_from_the_cache(
     assert same(first, again)
 
 
-def processes_of(pool: RealPool, model: str) -> dict[str, int]:
-    """The processes of a model's server by their names: the one that serves, and vLLM's engine."""
-    found = {}
+def server_of(model: str) -> int:
+    """The process of a model's server."""
     for guard in called(all_below(os.getpid()), "guard.py"):
         command = Path(f"/proc/{guard}/cmdline").read_bytes().decode().split("\0")
         if ("--served-model-name", model) in pairwise(command):
-            (server,) = children_of(guard)
-            found["server"] = server
-            for child in children_of(server):
-                place = Path(f"/proc/{child}")
-                if "EngineCore" in (place / "comm").read_text() + (place / "cmdline").read_text():
-                    found["engine"] = child
-    return found
+            return children_of(guard)[0]
+    raise LookupError(model)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", ["server", "engine"])
 def test_a_search_loses_nothing_when_a_server_is_killed(
-    real_pool: RealPool, tmp_path: Path, killed: str
+    real_pool: RealPool, tmp_path: Path
 ) -> None:
     """The search waits for the server to be up again, and so does a stage that starts then."""
     (url,) = real_pool.urls[SMOLLM]
@@ -158,7 +152,7 @@ def test_a_search_loses_nothing_when_a_server_is_killed(
 
     def kill(count: int) -> None:
         if count == 60:
-            os.kill(processes_of(real_pool, SMOLLM)[killed], signal.SIGKILL)
+            os.kill(server_of(SMOLLM), signal.SIGKILL)
             wait_until(lambda: served_models(url) is None, 60)
             stage.start()
 

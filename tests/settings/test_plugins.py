@@ -1,8 +1,7 @@
-"""Kinds, roles, methods and engines of a module of one's own or of an installed package."""
+"""Kinds, roles, methods and engines of a module of one's own."""
 
 import asyncio
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -75,10 +74,11 @@ def profile(folder: Path, **more: object) -> Profile:
 @pytest.mark.parametrize("place", ["plugins", "."])
 def test_a_profile_names_a_module_of_its_folder(folder: Path, place: str) -> None:
     (folder / place).mkdir(exist_ok=True)
-    (folder / place / "my_haiku.py").write_text(TASK + ROLE)
+    (folder / place / "my_haiku.py").write_text(METHOD + TASK + ROLE)
     found = profile(folder, plugins=["my_haiku"], roles=["assistant", "shortest"])
     assert found.task("support").task.name == "haiku"
     assert found.roles_on("support") == ("assistant", "shortest")
+    assert searcher_class("growing").name == "growing"
     assert plugins.digests(found.plugins).keys() == {"my_haiku"}
 
 
@@ -97,34 +97,6 @@ def test_a_module_that_cannot_be_had_is_named(
         (folder / "mine.py").write_text(text)
     with pytest.raises(SettingsError, match=f"plugin 'mine': .*{expected}"):
         profile(folder, plugins=["mine"])
-
-
-@pytest.fixture
-def offers(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """Installs a package of this text with entry points, a group's name and value each."""
-
-    def install(text: str, **values: str) -> None:
-        name = f"package_{abs(hash(text))}"
-        (folder / f"{name}.py").write_text(text)
-        found = {
-            f"ttsgraph.{group}": [EntryPoint(value.lower(), f"{name}:{value}", f"ttsgraph.{group}")]
-            for group, value in values.items()
-        }
-        monkeypatch.syspath_prepend(str(folder))
-        monkeypatch.setattr(plugins, "entry_points", lambda group: found.get(group, []))
-        plugins.load_entry_points.cache_clear()
-
-    yield install
-    plugins.load_entry_points.cache_clear()
-
-
-def test_an_installed_package_offers_by_entry_points(folder: Path, offers) -> None:
-    task = TASK.replace("register_task(Haiku())", "")
-    engine = ENGINE.replace("register_engine(Stubs())", "")
-    offers(METHOD + task + engine, tasks="Haiku", methods="GrowingSearcher", engines="Stubs")
-    assert profile(folder).task("support").task.name == "haiku"
-    assert searcher_class("growing").name == "growing"
-    assert "stubs" in ENGINES
 
 
 def test_an_engine_of_a_module_starts_the_servers_of_a_pool(folder: Path) -> None:

@@ -28,6 +28,15 @@ def test_shipped_profiles_are_valid(name):
         profile.budget_on(task).require_feasible()
 
 
+def test_a_bundle_of_an_earlier_version_is_read_unless_it_asks_for_what_is_gone(tmp_path):
+    earlier = {"search": {"alpha": 1.05}, "agent": {"reasks": 2}, "engine": {"down_s": 180}}
+    mine = load_profile("mine", profile_with(tmp_path, earlier))
+    assert mine == load_profile("laptop", ROOT / "profiles")
+    earlier["search"]["alpha"] = 1.1
+    with pytest.raises(SettingsError, match="alpha"):
+        load_profile("mine", profile_with(tmp_path, earlier))
+
+
 def test_shipped_params_name_a_profile_and_its_tasks():
     params = load_params(ROOT / "params.yaml")
     profile = load_profile(params.profile, ROOT / "profiles")

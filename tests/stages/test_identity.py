@@ -29,7 +29,7 @@ def test_how_models_are_served_is_not_in_the_identity_of_results():
     model = next(iter(LAPTOP["pool"]))
     pool = f"pool__{model.replace('-', '_x_')}"
     serving = {
-        f"{pool}__serve": {"replicas": 3, "port": 9000, "tensor_parallel": 2, "gpu_memory": 0.4},
+        f"{pool}__serve": {"replicas": 3, "tensor_parallel": 2},
         f"{pool}__base_url": ["http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1"],
         f"{pool}__api_key_env": "ANOTHER_KEY",
         f"{pool}__api_key_header": "api-key",

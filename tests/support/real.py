@@ -45,7 +45,7 @@ def require_models() -> None:
         pytest.skip(
             f"no serve environment: {PYTHON} is missing (make setup, or set TTSGRAPH_SERVE_PYTHON)"
         )
-    missing = [name for name in (GEMMA, SMOLLM) if convert.read_record(MODELS / name) is None]
+    missing = [name for name in (GEMMA, SMOLLM) if convert.revision_in(MODELS / name) is None]
     if missing:
         pytest.skip(
             f"not converted in {MODELS}: {', '.join(missing)} (make setup, or set TTSGRAPH_MODELS)"

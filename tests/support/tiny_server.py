@@ -2,7 +2,10 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+import httpx
 
 from ttsgraph.serving.servers import ServerSpec, free_ports
 
@@ -51,3 +54,11 @@ def tiny_spec(
 
 def processes(pids: Path) -> list[int]:
     return [int(pid) for pid in pids.read_text().split()] if pids.exists() else []
+
+
+def served_models(base_url: str) -> tuple[str, ...] | None:
+    """The names of the models that a server lists, or None if no server answers."""
+    with suppress(httpx.HTTPError):
+        listed = httpx.get(f"{base_url}/models", timeout=2.0).json()
+        return tuple(model["id"] for model in listed["data"])
+    return None

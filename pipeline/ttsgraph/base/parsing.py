@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.secrets import refuse_secrets
@@ -18,9 +18,26 @@ Settings = TypeVar("Settings", bound=BaseModel)
 
 
 class ClosedModel(BaseModel):
-    """Frozen pydantic model that rejects unknown keys."""
+    """Frozen pydantic model that rejects unknown keys.
+
+    A class variable is a constant that was a key in earlier versions. Bundles of these versions
+    contain it, so it may be given with its value, and with no other.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def constants(cls) -> dict[str, Any]:
+        """Return the constants that were keys in earlier versions."""
+        return {name: getattr(cls, name) for name in cls.__class_vars__}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_constants(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        fixed = cls.constants()
+        return {k: value for k, value in given.items() if k not in fixed or value != fixed[k]}
 
 
 def load(kind: type[Settings], path: Path) -> Settings:

@@ -84,16 +84,13 @@ def unseen(total: int) -> AbstractContextManager[Publish]:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """State of a stage. `total` and `left` count questions (or other units of work); with `at_most`
-    they are upper bounds, because a search may end early. `fresh` counts the units done since this
-    start; the rate is measured from them.
+    """State of a stage. `total` and `left` count questions (or other units of work); they are upper
+    bounds, because a search may end early.
     """
 
     label: str
     total: int
     left: int
-    at_most: bool = False
-    fresh: int = 0
     iteration: IterationStart | None = None
     best: BestScore | None = None
     usage: Usage = NO_USAGE
@@ -105,7 +102,7 @@ class RunState:
         match event:
             case QuestionDone(usage):
                 left = max(0, self.left - 1)
-                return replace(self, left=left, fresh=self.fresh + 1, usage=self.usage + usage)
+                return replace(self, left=left, usage=self.usage + usage)
             case IterationStart():
                 return replace(self, iteration=event, left=event.left)
             case BestScore():
@@ -114,9 +111,3 @@ class RunState:
                 return replace(self, spent=event)
             case str():
                 return replace(self, outcome=event)
-
-    def seconds_left(self, elapsed_s: float) -> float | None:
-        """Return the estimated seconds left, at the rate of this start so far, or None if nothing
-        is done yet.
-        """
-        return self.left * elapsed_s / self.fresh if self.fresh else None

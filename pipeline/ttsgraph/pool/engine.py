@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import ClosedModel
@@ -25,20 +25,19 @@ class ServeSettings(ClosedModel):
     """number of servers that share the model's load; if not given, it depends on load and memory on
     GPUs, and is 1 otherwise
     """
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """port of the first replica; free ports if not given"""
     tensor_parallel: PositiveInt | None = None
     """GPUs that one server spreads the model over; the fewest that hold it if not given"""
-    gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
-    """share of each GPU's memory that a server may use"""
     max_model_len: PositiveInt | None = None
     """maximum tokens of a prompt and its answer, if the model allows fewer than the engine's"""
     kv_heads: PositiveInt | None = None
-    """number of key-value heads, for the cache's size; read from local weights if not given"""
+    """number of key-value heads, for the size of a GPU's cache; an upper bound if not given"""
     head_dim: PositiveInt | None = None
-    """size of an attention head"""
+    """size of an attention head, given with kv_heads"""
     extra_args: tuple[str, ...] = ()
     """additional arguments of this model's server"""
+    # Keys of earlier versions that had no value by default.
+    port: ClassVar = None
+    gpu_memory: ClassVar = None
 
 
 class Engine(Protocol):
@@ -67,22 +66,6 @@ def register_engine(engine: Engine) -> None:
     if engine.name in BUILT_IN:
         raise SettingsError(f"engine {engine.name!r}: expected a new name, but it is built in")
     ENGINES[engine.name] = engine
-
-
-RETIRED = {
-    "backoff_s": 0.5,
-    "down_s": 180,
-    "max_failed": 0.5,
-    "max_restarts": 3,
-    "cache_gib": 16,
-    "dtype": "auto",
-    "max_unscored": 0.25,
-    "extra_args": [],
-}
-"""Retired keys with the values that are fixed now (by `FailurePolicy`, `Retries`, `Launcher`,
-`MAX_BYTES`, `number_format`, `Environment`, `serve.extra_args`). Bundles of earlier versions
-contain these keys, and the identity of a search still includes them.
-"""
 
 
 def _known(kind: str) -> str:
@@ -120,10 +103,12 @@ class EngineSettings(ClosedModel):
     effective_tflops: PositiveFloat | None = None
     """sustained TFLOP/s of all devices together, for time estimates"""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_bundles(cls, given: Any) -> Any:
-        """Drop retired keys of earlier bundles if they have their fixed value."""
-        if not isinstance(given, dict):
-            return given
-        return {name: value for name, value in given.items() if RETIRED.get(name) != value}
+    # Constants of FailurePolicy, Retries and others, which were keys in earlier versions.
+    backoff_s: ClassVar = 0.5
+    down_s: ClassVar = 180
+    max_failed: ClassVar = 0.5
+    max_restarts: ClassVar = 3
+    cache_gib: ClassVar = 16
+    dtype: ClassVar = "auto"
+    max_unscored: ClassVar = 0.25
+    extra_args: ClassVar[list[str]] = []

@@ -31,9 +31,6 @@ from ttsgraph.settings.service import ServiceSettings
 LONGEST_NAME = 80
 """Maximum number of characters of an unknown name that an error message shows."""
 
-RETRY_SHARE = 0.3
-"""Maximum number of retries as a share of a version's calls; a few are always allowed."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -132,7 +129,7 @@ class Deployments:
             return
         others = deployed.rungs
         profile = deployed.profile_with(*(m for one in others.values() for m in one.used_models))
-        budget = RetryBudget(RETRY_SHARE)
+        budget = RetryBudget(self._settings.retry_share)
         # A search waits for an endpoint that is down, and eventually stops. A service reports the
         # failure immediately, and never stops.
         engine = profile.engine

@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -88,18 +89,13 @@ def start(
     """
     whole = (sys.executable, "-I", __file__, str(grace_s), *command)
     pipe = subprocess.PIPE
-    if log is None:
-        return subprocess.Popen(whole, stdin=pipe, stdout=pipe, env=env, start_new_session=True)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
-        return subprocess.Popen(
-            whole,
-            stdin=pipe,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=env,
-            start_new_session=True,
-        )
+    with contextlib.ExitStack() as opened:
+        output: Any = {"stdout": pipe}
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            file = opened.enter_context(log.open("ab"))
+            output = {"stdout": file, "stderr": file}
+        return subprocess.Popen(whole, stdin=pipe, env=env, start_new_session=True, **output)
 
 
 def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:

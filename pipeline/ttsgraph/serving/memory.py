@@ -7,26 +7,22 @@ cache of keys and values. The cache must hold one request of the longest context
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ttsgraph.base.state import STATE
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.pool.spec import FACTS
 
 GIB = 2**30
 USABLE = 0.9
 """Share of a GPU's memory that all its servers together may use."""
 
 VALUE_BYTES = 2
-"""Bytes per parameter of weights, and per number in the cache: in bfloat16, unless a server's flags
-ask for float32.
-"""
+"""Bytes per parameter of weights, and per number in the cache: in bfloat16."""
 
 BLOCK = 16
 """Number of tokens in a cache block: vLLM's default on GPUs."""
@@ -59,39 +55,17 @@ SPANS = (1, 2, 4, 8)
 """Numbers of GPUs per server to try if the profile doesn't set one."""
 
 
-def facts_of(name: str, model: ModelSettings, state: Path = STATE) -> dict[str, float | None]:
-    """Return the facts that a server's memory need depends on, None if neither the profile nor
-    local weights have them.
-    """
-    data: dict[str, Any] = {}
-    if (folder := weights_folder(name, model, state)) is not None:
-        with contextlib.suppress(OSError, ValueError):
-            data = json.loads((folder / "config.json").read_text())
-    config = data.get("text_config", data)
-    heads = config.get("num_attention_heads")
-    hidden = config.get("hidden_size")
-    head_dim = config.get("head_dim") or (hidden // heads if hidden and heads else None)
-    return {
-        "total": model.total,
-        "non_embedding": model.non_embedding,
-        "layers": model.layers,
-        "hidden": model.hidden,
-        "serve.kv_heads": model.serve.kv_heads or config.get("num_key_value_heads", heads),
-        "serve.head_dim": model.serve.head_dim or head_dim,
-    }
-
-
-def needs_of(
-    name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
-) -> dict[int, MemoryNeed]:
+def needs_of(model: ModelSettings, engine: EngineSettings) -> dict[int, MemoryNeed]:
     """Return a map from the number of GPUs per server to a server's memory need on each GPU; empty
-    if facts about the model are unknown.
+    if one of the model's FACTS is unknown.
     """
-    facts = [fact for fact in facts_of(name, model, state).values() if fact is not None]
-    if len(facts) < 6:
+    facts = [getattr(model, fact) for fact in FACTS]
+    if None in facts:
         return {}
-    total, non_embedding, layers, hidden, kv_heads, head_dim = facts
-    size = 4 if "float32" in " ".join(model.serve.extra_args) else VALUE_BYTES
+    total, non_embedding, layers, hidden = facts
+    kv_heads, head_dim = hidden, 1  # an upper bound: keys and values as wide as the model
+    if model.serve.kv_heads and model.serve.head_dim:
+        kv_heads, head_dim = model.serve.kv_heads, model.serve.head_dim
     blocks = math.ceil((model.serve.max_model_len or engine.max_model_len) / BLOCK) + 1
     # An upper bound: as if all parameters except embeddings were in gated feed-forward layers.
     inner = non_embedding / layers / (3 * hidden)
@@ -100,9 +74,9 @@ def needs_of(
 
     def need(gpus: int) -> MemoryNeed:
         held = math.ceil(kv_heads / gpus)  # a head stays on one GPU
-        token_bytes = 2 * layers * held * head_dim * size  # times 2: keys and values
-        step = BATCHED_TOKENS * (3 * inner / gpus + 4 * hidden) * size
-        weights = total * size / gpus / GIB
+        token_bytes = 2 * layers * held * head_dim * VALUE_BYTES  # times 2: keys and values
+        step = BATCHED_TOKENS * (3 * inner / gpus + 4 * hidden) * VALUE_BYTES
+        weights = total * VALUE_BYTES / gpus / GIB
         cache = blocks * BLOCK * token_bytes / GIB
         return MemoryNeed(weights, RUNTIME_GIB + (step + logits) / GIB, cache)
 

@@ -2,14 +2,12 @@
 
 The placement is greedy. First, each model gets one server (or the number of replicas that the
 profile sets), the largest model first, on the least loaded GPUs with enough room. Then one server
-at a time is added, as long as this balances the load better. Each call goes to the least busy
-server of its model, so a model's load can be split among its servers in any proportion. All GPUs
-are assumed to be equally fast.
+at a time is added, as long as this balances the load better. A model's calls are assumed to be
+split evenly among its servers, and all GPUs to be equally fast.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,19 +15,14 @@ from dataclasses import dataclass, field
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.engine import ServeSettings
+from ttsgraph.pool.spec import FACTS
 from ttsgraph.serving.memory import USABLE, MemoryNeed
-
-SPREAD = 1.2
-"""Assumed factor by which a call's work grows on several GPUs, because they wait for each other."""
 
 LEAST_GAIN = 0.01
 """Minimum share by which another server must reduce the sum of squared loads.
 
 Without a minimum, servers would be added for tiny gains, and each one leaves less room for caches.
 """
-
-PORTIONS = 40
-"""Number of equal portions of a model's load that are assigned to its servers one by one."""
 
 OnGpus = tuple[str, tuple[int, ...]]
 """Name of a model, and the GPUs of one of its servers."""
@@ -52,34 +45,21 @@ class HostedModel:
     from_hub: bool = False
 
     @property
-    def replicas(self) -> int | None:
-        """Number of servers, or None if the load determines it."""
-        fixed = self.serve.replicas
-        return 1 if fixed is None and self.serve.port is not None else fixed
-
-    @property
     def source_at_revision(self) -> str:
         """Source with its revision: the name by which a transformers server knows the model."""
         return self.source + (f"@{self.revision}" if self.revision is not None else "")
-
-    def taken(self, span: int, size: float) -> float:
-        """Return the memory, in GiB, that a server takes on each of `span` GPUs with `size` GiB."""
-        share = self.serve.gpu_memory
-        return self.needs[span].total if share is None else share * size
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedServer:
     """One server of a model, placed on GPUs (or, if there are none, on the CPU).
 
-    `share` is its share of the GPUs' memory, `replica` its index among the model's servers, and
-    `title` its name.
+    `share` is its share of the GPUs' memory, and `title` its name.
     """
 
     model: str
     gpus: tuple[int, ...]
     share: float
-    replica: int
     title: str
 
 
@@ -89,60 +69,50 @@ def servers_of(
     """Return the servers of all models, on GPUs or on the CPU.
 
     `models` maps served names to models. `gpus` maps each GPU to its memory in GiB, and is None for
-    the CPU. Servers are placed by load and memory if all needs are known and all servers fit,
-    otherwise in rotation. Raises EndpointError if a model needs more GPUs than there are.
+    the CPU. Raises EndpointError if a model needs more GPUs than there are, or if its needs are
+    unknown.
     """
-    placed = None
-    if gpus and all(hosted.needs for hosted in models.values()):
+    placed: list[OnGpus]
+    if gpus is None:
+        placed = [(name, ()) for name in models for _ in range(models[name].serve.replicas or 1)]
+    else:
         placed = place(models, gpus)
-    if placed is None:
-        placed = _in_turn(models, gpus)
     many = Counter(model for model, _ in placed)
     number: Counter[str] = Counter()
     found = []
-    for (model, group), share in zip(placed, shares(models, placed), strict=True):
+    for model, group in placed:
         number[model] += 1
         title = model if many[model] == 1 else f"{model}-{number[model]}"
-        found.append(PlacedServer(model, group, share, number[model] - 1, title))
+        found.append(PlacedServer(model, group, _share(models, placed, (model, group)), title))
     return found
 
 
-def _in_turn(models: Mapping[str, HostedModel], gpus: Mapping[int, float] | None) -> list[OnGpus]:
-    """Return one server per replica, on the GPUs in rotation if there are any.
+def place(models: Mapping[str, HostedModel], sizes: Mapping[int, float]) -> list[OnGpus]:
+    """Return the placed servers in the order of the models. Servers may lack memory if not all of
+    them fit.
 
-    Raises EndpointError if a model needs more GPUs than there are.
-    """
-    turn = itertools.cycle(gpus or ())
-    found = []
-    for name, hosted in models.items():
-        span = 0 if gpus is None else hosted.serve.tensor_parallel or 1
-        if gpus is not None and span > len(gpus):
-            raise EndpointError(
-                f"expected at least {span} GPUs for a model with tensor_parallel {span}, found"
-                f" {len(gpus)}"
-            )
-        for _ in range(hosted.replicas or 1):
-            found.append((name, tuple(itertools.islice(turn, span))))
-    return found
-
-
-def place(models: Mapping[str, HostedModel], sizes: Mapping[int, float]) -> list[OnGpus] | None:
-    """Return the placed servers in the order of the models, or None if they don't fit.
-
-    `sizes` maps each GPU to its memory in GiB.
+    `sizes` maps each GPU to its memory in GiB. Raises EndpointError as `servers_of`.
     """
 
     def unevenness(servers: Sequence[OnGpus]) -> float:
         return sum(work**2 for work in work_on(sizes, models, servers).values())
 
+    for name, hosted in models.items():
+        if not hosted.needs:
+            raise EndpointError(
+                f"model {name!r}: expected {', '.join(FACTS)} in the profile's pool, to compute its"
+                " GPU memory, found some missing"
+            )
+        if min(hosted.needs) > len(sizes):
+            raise EndpointError(
+                f"model {name!r}: expected at least {min(hosted.needs)} GPUs, found {len(sizes)}"
+            )
     placed: list[OnGpus] = []
     for name in sorted(models, key=lambda name: -min(n.total for n in models[name].needs.values())):
-        for _ in range(models[name].replicas or 1):
+        for _ in range(models[name].serve.replicas or 1):
             group = _idlest(name, models, placed, sizes)
-            if not group:
-                return None
-            placed.append((name, group))
-    more = [name for name, hosted in models.items() if hosted.replicas is None]
+            placed.append((name, group or _idlest(name, models, placed, sizes, crowded=True)))
+    more = [name for name, hosted in models.items() if hosted.serve.replicas is None]
     while True:
         groups = {name: _idlest(name, models, placed, sizes) for name in more}
         trials = [[*placed, (name, group)] for name, group in groups.items() if group]
@@ -157,66 +127,49 @@ def _idlest(
     models: Mapping[str, HostedModel],
     placed: Sequence[OnGpus],
     sizes: Mapping[int, float],
+    crowded: bool = False,
 ) -> tuple[int, ...]:
-    """Return the least loaded group of adjacent GPUs with room for one more server of a model.
+    """Return the least loaded group of adjacent GPUs with room for one more server of a model, or,
+    if they may be `crowded`, also without room.
 
     The group is as small as possible. Return an empty tuple if there is no room.
     """
     room = {gpu: USABLE * size + 1e-6 for gpu, size in sizes.items()}
     for other, group in placed:
-        for gpu in group:
-            room[gpu] -= math.inf if other == name else models[other].taken(len(group), sizes[gpu])
+        for gpu in group:  # a GPU has at most one server of a model
+            room[gpu] -= math.inf if other == name else models[other].needs[len(group)].total
     work = work_on(sizes, models, placed)
     gpus = list(sizes)
-    for span in sorted(models[name].needs):
+    for span, need in sorted(models[name].needs.items()):
         groups = [tuple(gpus[k : k + span]) for k in range(0, len(gpus) - span + 1, span)]
-        taken = models[name].taken
-        if fit := [on for on in groups if all(taken(span, sizes[gpu]) <= room[gpu] for gpu in on)]:
-            return min(fit, key=lambda on: max(work[gpu] for gpu in on))
+        fit = [group for group in groups if all(need.total <= room[gpu] for gpu in group)]
+        if found := groups if crowded else fit:
+            return min(found, key=lambda group: max(work[gpu] for gpu in group))
     return ()
 
 
 def work_on(
     gpus: Iterable[int], models: Mapping[str, HostedModel], placed: Sequence[OnGpus]
 ) -> dict[int, float]:
-    """Return the work of each GPU.
-
-    The models' loads are assigned one after the other, the largest first. Each portion of a load
-    goes to the model's server with the least loaded GPUs.
-    """
+    """Return the work of each GPU."""
     work = dict.fromkeys(gpus, 0.0)
-    for name in sorted(models, key=lambda name: -models[name].load):
-        groups = [group for model, group in placed if model == name]
-        for _ in range(PORTIONS if groups else 0):
-            idlest = min(groups, key=lambda group: max(work[gpu] for gpu in group))
-            for gpu in idlest:
-                spread = SPREAD / len(idlest) if len(idlest) > 1 else 1.0
-                work[gpu] += models[name].load / PORTIONS * spread
+    servers = Counter(name for name, _ in placed)
+    for name, group in placed:
+        for gpu in group:
+            work[gpu] += models[name].load / servers[name] / len(group)
     return work
 
 
-def shares(models: Mapping[str, HostedModel], placed: Sequence[OnGpus]) -> list[float]:
-    """Return each server's share of its GPUs' memory (`gpu_memory_utilization`), 0 on the CPU.
+def _share(models: Mapping[str, HostedModel], placed: Sequence[OnGpus], server: OnGpus) -> float:
+    """Return a server's share of its GPUs' memory (`gpu_memory_utilization`), 0 on the CPU.
 
-    Servers for which the profile sets no share divide what the others leave of a GPU in proportion
-    to their needs, or evenly if some needs are unknown. The fullest of its GPUs counts.
+    Servers divide a GPU in proportion to their needs. The fullest of a server's GPUs counts.
     """
-
-    def part(name: str, span: int, gpu: int) -> float:
-        here = [(models[other], len(group)) for other, group in placed if gpu in group]
-        free = USABLE - sum(hosted.serve.gpu_memory or 0.0 for hosted, _ in here)
-        needs = [hosted.needs.get(gpus) for hosted, gpus in here if not hosted.serve.gpu_memory]
-        known = [need.total for need in needs if need is not None]
-        if len(known) < len(needs):
-            return free / len(needs)
-        return free * models[name].needs[span].total / sum(known)
-
-    found = []
-    for name, group in placed:
-        share = models[name].serve.gpu_memory
-        if share is None:
-            least = min((part(name, len(group), gpu) for gpu in group), default=0.0)
-            # Without the small margin, a rounding error could lower an exact share by a thousandth.
-            share = math.floor(1000 * least + 1e-6) / 1000
-        found.append(share)
-    return found
+    name, group = server
+    needed = [
+        sum(models[other].needs[len(gpus)].total for other, gpus in placed if gpu in gpus)
+        for gpu in group
+    ]
+    share = USABLE * models[name].needs[len(group)].total / max(needed) if needed else 0.0
+    # Without the small margin, a rounding error could lower an exact share by a thousandth.
+    return math.floor(1000 * share + 1e-6) / 1000

@@ -91,7 +91,7 @@ def hosted_model(
         source_of(name, model, state),
         model.serve,
         model.revision if from_hub and model.revision != "unpinned" else None,
-        needs_of(name, model, engine, state),
+        needs_of(model, engine),
         # Assume the same number of calls of each model: the search's choices aren't known yet.
         load=model.non_embedding or 0.0,
         from_hub=from_hub,
@@ -124,19 +124,14 @@ def prepare_weights(
     weights = model.weights
     if weights is None or not weights.converted:
         return source
-    if not Path(source, "config.json").exists():
-        say(f"preparing the weights of {name} (only once; takes up to a minute)")
-    asked = {"out": source}
+    if convert.revision_in(Path(source)) == model.revision:
+        return source
+    say(f"preparing the weights of {name} (only once; takes up to a minute)")
+    asked = {"out": source, "revision": model.revision}
     if weights.package is not None:
         asked |= {"package": weights.package}
     if weights.gguf is not None:
         local = os.environ.get("TTSGRAPH_WEIGHTS", str(state / "weights"))
         asked |= weights.gguf.model_dump(exclude_none=True) | {"folder": local}
-    command = ["-P", convert.__file__, json.dumps(asked)]
-    found = run_serving(python, command, f"weights of {name}: ")
-    revision = json.loads(found[-1])["revision"]
-    if model.revision != revision:
-        raise EndpointError(
-            f"weights of {name}: expected the profile's revision {model.revision}, found {revision}"
-        )
+    run_serving(python, ["-P", convert.__file__, json.dumps(asked)], f"weights of {name}: ")
     return source

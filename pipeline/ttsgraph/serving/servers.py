@@ -87,7 +87,7 @@ def server_specs(
     gpus: Mapping[int, float] | None = None,
     has_command: bool = False,
 ) -> tuple[ServerSpec, ...]:
-    """Return the specifications of a pool's servers, one per replica, by default on free ports.
+    """Return the specifications of a pool's servers, one per replica, on free ports.
 
     `models` maps served names to models; only servers of models from the hub may go online. `gpus`
     is as in `servers_of`, `has_command` as in `Build`. Raises like `servers_of`.
@@ -98,9 +98,8 @@ def server_specs(
     # are idle, so more threads help. With two cores, that model answers 1.6 times as fast.
     threads = max(1, min(cores, 2 * cores // max(1, len(placed))))
     specs = []
-    for server, spare in zip(placed, free_ports(len(placed)), strict=True):
+    for server, port in zip(placed, free_ports(len(placed)), strict=True):
         hosted = models[server.model]
-        port = spare if hosted.serve.port is None else hosted.serve.port + server.replica
         context = hosted.serve.max_model_len or engine.max_model_len
         if engine.kind == "transformers":
             command = _transformers(hosted, context, gpus is None)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -36,7 +35,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import keep, kept
 from ttsgraph.base.secrets import SECRET_NAME, redact
 from ttsgraph.serving.guard import GRACE_S, end, start
-from ttsgraph.serving.servers import HOST, ServerSpec
+from ttsgraph.serving.servers import ServerSpec
 
 LOOK_S = 0.3
 MAX_RESTARTS = 3
@@ -142,18 +141,17 @@ def _supervise(
 
     It runs in a separate session, so that Ctrl-C reaches only the processes that use the servers.
     """
+    described = json.dumps([asdict(spec) for spec in specs], default=str)
     with log.open("a") as lines:
         process = subprocess.Popen(
-            (sys.executable, "-P", "-m", __name__, str(record), str(timeout_s)),
-            stdin=subprocess.PIPE,
+            (sys.executable, "-P", "-m", __name__, str(record), str(timeout_s), described),
+            stdin=subprocess.DEVNULL,
             stdout=lines,
             stderr=lines,
             pass_fds=[lock.fileno()],
             start_new_session=True,
-            text=True,
         )
-    described = json.dumps([asdict(spec) for spec in specs], default=str)
-    threading.Thread(target=process.communicate, args=(described,), daemon=True).start()
+    threading.Thread(target=process.wait, daemon=True).start()
 
 
 def _lock(file: IO[str]) -> bool:
@@ -170,14 +168,6 @@ def healthy(base_url: str) -> bool:
     with suppress(OSError, HTTPException), LOCAL.open(health, timeout=2.0):
         return True  # an error status raises an OSError
     return False
-
-
-def served_models(base_url: str) -> tuple[str, ...] | None:
-    """Return the names of the models that an OpenAI API lists, or None if no such API answers."""
-    no_list = OSError, HTTPException, ValueError, KeyError, TypeError
-    with suppress(*no_list), LOCAL.open(f"{base_url}/models", timeout=2.0) as response:
-        return tuple(str(model["id"]) for model in json.load(response)["data"])
-    return None
 
 
 @dataclass
@@ -235,25 +225,6 @@ class _Server:
         )
 
 
-def _already_up(spec: ServerSpec) -> bool:
-    """Return True if a server at this address already serves the model.
-
-    Raises EndpointError if another process uses the port.
-    """
-    found = served_models(spec.base_url)
-    if spec.model in (found or ()):
-        return True
-    with socket.socket() as probe:
-        probe.settimeout(2.0)
-        if probe.connect_ex((HOST, spec.port)) != 0:
-            return False
-    there = ", ".join(found or ()) or "a process that lists no models"
-    raise EndpointError(
-        f"port {spec.port} is taken: expected {spec.model} or a free port, found {there}; stop it"
-        " or choose another port"
-    )
-
-
 def _may_start(server: _Server, servers: Sequence[_Server]) -> bool:
     """Return True unless another server is still starting on one of the same GPUs.
 
@@ -264,19 +235,18 @@ def _may_start(server: _Server, servers: Sequence[_Server]) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Supervise the servers described on standard input until no process uses them.
+    """Supervise the described servers until no process uses them.
 
     A server that is given up on ends all of them; the reason is then in the record.
     """
     record, timeout_s = Path(arguments[0]), float(arguments[1])
-    specs = [ServerSpec(**each) for each in json.load(sys.stdin)]
+    specs = [ServerSpec(**each) for each in json.loads(arguments[2])]
     urls: dict[str, list[str]] = {}
     for spec in specs:
         urls.setdefault(spec.model, []).append(spec.base_url)
     users = record.with_suffix(".users").open("a")
-    servers: list[_Server] = []
+    servers = [_Server(spec) for spec in specs]
     try:
-        servers += [_Server(spec) for spec in specs if not _already_up(spec)]
         say(f"starting model servers: {', '.join(server.spec.name for server in servers)}")
         for server in servers:
             Path(server.spec.log).unlink(missing_ok=True)

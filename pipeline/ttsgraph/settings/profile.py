@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import date
 from operator import not_
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -22,13 +22,13 @@ from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
 from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
 from ttsgraph.models.dialect import AnswerForm, TokensKey
-from ttsgraph.pool.engine import ENGINES, EngineSettings, Probability
+from ttsgraph.pool.engine import ENGINES, EngineSettings
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings, PriceSetting, Readable, price_of
 from ttsgraph.pool.simulated import Simulation
 from ttsgraph.pool.spec import FACTS, ModelPool, Price, Temperature, variant_name
 from ttsgraph.settings import stages
-from ttsgraph.settings.plugins import load_for
+from ttsgraph.settings.plugins import load_modules
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.settings.task import TaskSettings
 from ttsgraph.tasks.base import AskingTask, Question
@@ -58,9 +58,9 @@ class SearchSettings(ClosedModel):
     """graphs per iteration"""
     batch: PositiveInt = 16
     """training questions per candidate"""
-    edge_threshold: Probability = 0.5
+    edge_threshold: ClassVar = 0.5
     """minimum probability of an edge in the decoded graph"""
-    alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
+    alpha: ClassVar = 1.05
     """preference for the fuser's role at nodes that read many answers (1: none)"""
 
 
@@ -124,14 +124,15 @@ class AgentSettings(ClosedModel):
     """sampling temperature; the endpoint's default if not given"""
     max_tokens: PositiveInt = 8192
     """maximum tokens of one answer, its reasoning included"""
-    tokens_key: TokensKey = "max_tokens"
-    """request parameter that limits an answer's tokens"""
+    tokens_key: ClassVar[TokensKey] = "max_tokens"
+    """request parameter that limits an answer's tokens, until the endpoint refuses it"""
     context_tokens: PositiveInt = 16384
     """maximum estimated tokens of a prompt; tables that would exceed it are summarised"""
     timeout_s: PositiveFloat = 600
     """timeout of one attempt, in seconds"""
-    max_retries: int = Field(default=4, ge=0)
+    max_retries: ClassVar = 4
     """maximum attempts after the first"""
+    reasks: ClassVar = 2
 
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:
@@ -194,10 +195,13 @@ class Profile(ClosedModel):
     @model_validator(mode="before")
     @classmethod
     def _with_plugins(cls, data: Any) -> Any:
-        try:
-            load_for(data)
-        except SettingsError as error:
-            raise ValueError(str(error)) from None
+        """Import the plug-ins before kinds and roles are looked up."""
+        names = data.get("plugins") if isinstance(data, Mapping) else None
+        if isinstance(names, list | tuple):
+            try:
+                load_modules(name for name in names if isinstance(name, str))
+            except SettingsError as error:
+                raise ValueError(str(error)) from None
         return data
 
     @model_validator(mode="before")
@@ -267,26 +271,17 @@ class Profile(ClosedModel):
         if self.engine.kind != "simulated":
             return self
         for name, task in self.tasks.items():
-            if task.lengths.given is None:
-                raise ValueError(f"task {name!r}: expected lengths for the simulation, found none")
-            if task.kind not in self.simulation.tasks:
-                raise ValueError(
-                    f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks, found"
-                    " no such entry"
-                )
             source = task.source
             own = source.kind == "synthetic" and source.task == task.kind
-            if not own or task.prompt.style != "chat":
+            known = task.kind in self.simulation.tasks and task.lengths.given is not None
+            if not (own and known and task.prompt.style == "chat"):
                 raise ValueError(
-                    f"task {name!r}: for the simulation, expected chat prompts and a synthetic"
-                    " source of its kind"
+                    f"task {name!r}: for the simulation, expected chat prompts, lengths, a"
+                    f" synthetic source of its kind, and {task.kind} among simulation.tasks"
                 )
-        for spec in self.model_pool().values():
-            if spec.variant and spec.variant.style == "few_shot":
-                raise ValueError(
-                    f"variant {spec.name!r}: expected chat prompts for the simulation, found"
-                    " few_shot"
-                )
+        variants = [spec.variant for spec in self.model_pool().values() if spec.variant]
+        if any(variant.style == "few_shot" for variant in variants):
+            raise ValueError("for the simulation, expected chat prompts of variants")
         return self
 
     @model_validator(mode="after")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -34,9 +34,9 @@ class TrialSettings(ClosedModel):
 
     share: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     """share of requests that the challenger answers; 0: none"""
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    confidence: ClassVar = 0.95
     """1 - probability that an equal challenger is promoted"""
-    most: PositiveInt = 2000
+    most: ClassVar = 2000
     """number of scored answers after which a challenger loses if the test is still undecided"""
 
 
@@ -55,7 +55,7 @@ class FeedbackSettings(ClosedModel):
     """minimum number of clients whose scores decide a trial or drift: each client (a key or, if
     no keys are used, an address) has at most 1/clients of the weight
     """
-    drift: DriftSettings = DriftSettings()
+    drift: ClassVar = DriftSettings()
     """thresholds of alerts"""
     trial: TrialSettings = TrialSettings()
     """trial of a challenger against the champion"""
@@ -106,6 +106,8 @@ class ServiceSettings(ClosedModel):
     previous wait, as long as the call has time; all together are at most 30 % of a version's calls,
     but a few are always allowed
     """
+    retry_share: ClassVar = 0.3
+    """maximum number of retries as a share of a version's calls; a few are always allowed"""
     drain_s: PositiveInt = 30
     """seconds that running requests have to finish after a stop signal"""
     refresh_s: PositiveFloat = 10

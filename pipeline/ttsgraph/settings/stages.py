@@ -5,7 +5,7 @@ evaluation, promotion.
 from __future__ import annotations
 
 from operator import not_
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -74,15 +74,15 @@ class ContestSettings(ClosedModel):
     """training questions of the probes, and of each round"""
     rounds: PositiveInt = 3
     """rounds that choose graphs based on the results so far"""
-    picks: PositiveInt = 4
+    picks: ClassVar = 4
     """graphs run in each round"""
     final_block: PositiveInt = 16
     """questions per step of the finals"""
-    search_share: Annotated[float, Field(gt=0, le=1)] = 0.75
+    search_share: ClassVar = 0.75
     """share of the calls that may be made before the finals"""
-    kept: PositiveInt = 3
+    kept: ClassVar = 3
     """contenders that are part of every search, in addition to its own results"""
-    samples: Annotated[int, Field(ge=2)] = 4
+    samples: ClassVar = 4
     """number of samples that represent the response model's uncertainty"""
     mixes: bool = True
     """try contenders of several models; if false, each graph has only one model"""
@@ -170,7 +170,7 @@ class ResearchSettings(ClosedModel):
     """schedule of the regular check for changes, in cron format"""
     watch_s: PositiveInt = 60
     """seconds between two checks of the profile's pool and the endpoints"""
-    max_iterations: PositiveInt = 8
+    max_iterations: ClassVar = 8
     """maximum rounds of a warm search"""
-    patience: PositiveInt = 3
+    patience: ClassVar = 3
     """rounds without a better validation score after which a warm search ends"""

@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ttsgraph.pool.engine import RETIRED
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.settings.plugins import digests as plugin_digests
 from ttsgraph.settings.profile import Profile
@@ -50,11 +49,14 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
     tasks. Measured lengths are left out, because they are a result.
     """
     data = profile.model_dump(mode="json", exclude=LEFT_OUT)
-    data["engine"] = {key: (RETIRED | data["engine"])[key] for key in ENGINE}
+    # Constants that were settings, and an empty address, keep the hashes of old records valid.
+    for section in ("engine", "search", "agent"):
+        data[section] |= getattr(profile, section).constants()
+    data["init"]["contest"] |= profile.init.contest.constants()
+    data["engine"] = {key: data["engine"][key] for key in ENGINE}
     data["pool"] = {name: _model(model) for name, model in profile.pool.items()}
     data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
-    # An empty address, and a setting that no longer exists, keep the hashes of old records valid.
-    data["agent"] |= {"base_url": None, "reasks": 2}
+    data["agent"]["base_url"] = None
     names = [*profile.tasks] if task is None else [task]
     data["tasks"] = {name: _task(profile.task(name)) for name in names}
     if profile.plugins:

@@ -28,7 +28,6 @@ from ttsgraph.searching.agent.base import Brief, Counts, Exchange
 from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.ranking import Reached
 from ttsgraph.searching.state import Proposal, State
-from ttsgraph.settings.plugins import load_entry_points
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 Results = Sequence[tuple[CollaborationGraph, Feedback]]
@@ -245,11 +244,9 @@ def register(name: str) -> Callable[[S], S]:
 
 
 def searcher_class(name: str) -> type[Searcher]:
-    """Return the search method with this name, which may come from an installed package. Raises
-    SettingsError with the known methods if the name is unknown.
+    """Return the search method with this name. Raises SettingsError with the known methods if the
+    name is unknown.
     """
-    if name not in SEARCHERS:
-        load_entry_points()
     if name not in SEARCHERS:
         raise SettingsError(
             f"unknown method {name!r}; known methods: {', '.join(sorted(SEARCHERS))}"
