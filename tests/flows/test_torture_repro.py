@@ -32,7 +32,7 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from tests.base.test_history import MADE_NOW
+from tests.support.oracles import MADE_NOW
 from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.bookkeeping import FOLDER

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.base.test_history import MADE_NOW
+from tests.support.oracles import MADE_NOW
 from ttsgraph.base.errors import LimitReached, RunStopped
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive

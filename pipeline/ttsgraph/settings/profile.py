@@ -130,7 +130,7 @@ class AgentSettings(ClosedModel):
     """maximum estimated tokens of a prompt; tables that would exceed it are summarised"""
     timeout_s: PositiveFloat = 600
     """timeout of one attempt, in seconds"""
-    max_retries: ClassVar = 4
+    max_retries: int = Field(default=4, ge=0)
     """maximum attempts after the first"""
     reasks: ClassVar = 2
 

@@ -43,10 +43,10 @@ def feedback(correct: int) -> Feedback:
 
 def run_trials(search: WarmReinforce, score) -> list:
     """The graphs of the rounds before the loop: as many as patience is counted from the end of."""
-    research = ResearchSettings(max_iterations=5, patience=2)
+    research = ResearchSettings()
     rule = search.stop_rule(research)
     rounds = rule.patience - research.patience
-    assert rule.max_iterations == 5 + rounds > 5
+    assert rule.max_iterations == research.max_iterations + rounds > research.max_iterations
     tried = []
     for _ in range(rounds):
         graphs = search.propose(SETTINGS.candidates)
