@@ -180,7 +180,7 @@ FAILED = {
 @pytest.mark.parametrize("failure", FAILED)
 def test_what_fails_in_the_pool_is_told_without_its_address_and_breaks_nothing_else(pool, failure):
     said, status, code = FAILED[failure]
-    with deployed(pool, engine={"timeout_s": 0.3}) as url:
+    with deployed(pool, engine={"timeout_s": 2}) as url:
         pool.reply = lambda body: said if body["model"] == "large" else "7"
         client = client_of(url)
         items = {"model": NAME, "input": "3 + 4"}
