@@ -32,7 +32,9 @@ _PART = {"text", "value", "content", "stem"}
 _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "developer": "system"}
 _ONE_CHOICE = re.compile(r"(?:option|choice|answer|opt|op)? ?([a-j]|\d)", re.IGNORECASE)
 _CODE = re.compile(r"0\d+")
-_QUANTITY = re.compile(r"[~$€£+−-]?\s?(?:\d+|\d{1,3}(?:[.,\s'’]\d{2,3})+)(?:[.,]\d+)?\D*")
+_QUANTITY = re.compile(
+    r"(?:[~$€£¥+−-]|[A-Z]{3}\b)?\s?(?:\d+|\d{1,3}(?:[.,\s'’]\d{2,3})+)(?:[.,]\d+)?\D*"
+)
 _GROUPS = re.compile(r"(?<=\d)[\s'’](?=\d{3}(?!\d))")
 _UNCLEAR = re.compile(r"\d{1,3}[.,]\d{3}")
 _WITH_COMMA = re.compile(r"[+-]?\d+(?:\.\d{3})*(?:,(\d+))?")

@@ -376,7 +376,8 @@ def _grading(
     more = "" if one_each else "; any answer in a list counts as right"
     if few and len(texts) >= 2 * len(labels):
         more += f"; if these {len(labels)} are labels, use --kind choice"
-    if 2 * sum(map(cells.is_quantity, texts)) > len(answers):
+    firsts = [each[0] if isinstance(each, list) else each for each in answers]
+    if 2 * sum(cells.is_quantity(str(each)) for each in firsts) > len(answers):
         more += "; if they are numbers, write them as 1234.5, or use --kind number (ignores units)"
     return "exact", f"short texts, compared by their words{more}{OTHERS}", {}
 
