@@ -113,5 +113,5 @@ def test_the_site_has_every_page_and_fetches_nothing_from_elsewhere(site: Path) 
     assert [page for page in pages if re.search(fetched, (site / page).read_text())] == []
     assert (site / "method.html").read_text().count('display="block"') >= 10  # formulas
     commands = (site / "reference" / "cli.html").read_text()
-    assert "Check and describe a graph" in commands
+    assert "Check a graph, and describe" in commands
     assert "Theorem 1 in FLOPs" in (site / "reference" / "graphs.html").read_text()
