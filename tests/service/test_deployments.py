@@ -11,7 +11,6 @@ import httpx
 import openai
 import pandas as pd
 import pytest
-import yaml
 
 from lab import python_path
 from tests.support.processes import wait_until
@@ -121,10 +120,8 @@ def test_a_port_that_is_taken_is_named(shelf):
 
 @pytest.fixture
 def command(tmp_path, pool):
-    """`ttsgraph serve` in a folder with a bundle for the stub pool."""
+    """`ttsgraph serve` in a folder with a bundle for the stub pool, and without params.yaml."""
     DeployedVersion("math", OLD, profile_of(pool.url)).write(tmp_path / "blue")
-    params = {"profile": "none", "tasks": ["math"], "methods": ["random"]}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
 
     def start():
         env = os.environ | {"PYTHONPATH": python_path(ROOT), "TTSGRAPH_API_KEY": ""}

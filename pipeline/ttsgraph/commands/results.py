@@ -28,7 +28,7 @@ def serve(
     no_key: bool = False,
 ) -> None:
     """Serve found graphs as models of an OpenAI-compatible server; aliases are followed when they
-    move.
+    move. A folder can be served anywhere, with default settings if there is no params.yaml.
 
     Example: ttsgraph serve math@champion
 
@@ -38,11 +38,13 @@ def serve(
         port: port; 0 picks a free one (default: service.port)
         no_key: allow access without a key
     """
-    settings = params().service
+    from ttsgraph.service import server
+    from ttsgraph.settings.service import ServiceSettings
+
+    saved = all(Path(model).is_dir() for model in models) and not Path("params.yaml").exists()
+    settings = ServiceSettings() if saved else params().service
     chosen = {"host": host, "port": port}
     given = {name: value for name, value in chosen.items() if value is not None}
-    from ttsgraph.service import server
-
     loader, names = loader_of(models)
     server.serve(loader, names, settings.model_copy(update=given), no_key)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from finalanswer import LETTERS, fraction_of, last_boxed, normalise
+from finalanswer import LETTERS, fraction_of, last_boxed, normalise, number_in
 from ttsgraph.base.errors import DataError
 from ttsgraph.tasks.choice import labelled
 
@@ -32,6 +32,11 @@ _PART = {"text", "value", "content", "stem"}
 _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "developer": "system"}
 _ONE_CHOICE = re.compile(r"(?:option|choice|answer|opt|op)? ?([a-j]|\d)", re.IGNORECASE)
 _CODE = re.compile(r"0\d+")
+_QUANTITY = re.compile(
+    r"(?:[~$€£¥+−-]|[A-Z]{3}\b)?\s?(?:\d+|\d{1,3}(?:[.,\s'’]\d{2,3})+)(?:[.,]\d+)?\D*"
+)
+_GROUPS = re.compile(r"(?<=\d)[\s'’](?=\d{3}(?!\d))")
+_UNCLEAR = re.compile(r"\d{1,3}[.,]\d{3}")
 _WITH_COMMA = re.compile(r"[+-]?\d+(?:\.\d{3})*(?:,(\d+))?")
 
 
@@ -155,6 +160,21 @@ def is_number(text: str) -> bool:
     return fraction_of(normalise(text)) is not None and not _CODE.fullmatch(text)
 
 
+def is_quantity(text: str) -> bool:
+    """Return True for one number in any format, perhaps with a sign before and a unit after it."""
+    return _QUANTITY.fullmatch(text) is not None
+
+
+def as_read(texts: Sequence[str]) -> str:
+    """Return how numbers are read, in brackets, if each separator in them may be a decimal one or
+    one of thousands, else "".
+    """
+    marked = [text for text in texts if re.search("[.,]", text)]
+    if not marked or not all(map(_UNCLEAR.fullmatch, marked)):
+        return ""
+    return f" ({marked[0]} is read as {number_in(marked[0])})"
+
+
 def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str]:
     """Return the final answer in each text, with a decimal point. Add a line to `lines` for each
     kind of change. Raises DataError if decimal commas and points are mixed.
@@ -165,6 +185,10 @@ def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str
         if most(sum(each is not None for each in found), texts):
             lines.append(f"answers are taken from the end of solutions, after or in {name}")
             texts = [each or text for each, text in zip(found, texts, strict=True)]
+    joined = [_GROUPS.sub("", text) for text in texts]
+    if joined != texts and most(sum(map(is_quantity, texts)), texts):
+        lines.append("spaces and apostrophes between thousands are removed")
+        texts = joined
     parts = [match and match[1] for match in map(_WITH_COMMA.fullmatch, texts)]
     comma = next((t for t, part in zip(texts, parts, strict=True) if part and len(part) != 3), None)
     if comma is None:  # three digits after a comma are thousands

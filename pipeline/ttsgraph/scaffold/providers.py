@@ -96,9 +96,10 @@ def candidates(
                 f"{served_as}: expected its price; set it with --price {short}=0.1,0.3 ({DOLLARS})"
             )
     if unused:
+        known = [*pool, *(each.partition(": expected")[0] for each in unpriced)]
         raise InputError(
             f"--price {min(unused)}: expected the name of one of the models, which are"
-            f" {', '.join(pool) or 'in the pool already'}"
+            f" {', '.join(known) or 'in the pool already'}"
         )
     if unpriced and (provider.models or not pool):
         raise InputError(unpriced[0])

@@ -175,7 +175,7 @@ def _plain_rows(
     for row in rows:
         fields: dict[str, Any] = {
             "question": _question(row, [*columns.context, columns.question], columns.question),
-            "answer": _answer(row.get(columns.answer), is_any),
+            "answer": _answer(row.get(columns.answer), is_any, given.kind == "json"),
         }
         if "" in columns.choices:
             fields["choices"] = _choices(given.path, row.get(columns.choices[""]))
@@ -188,7 +188,7 @@ def _plain_rows(
         raise DataError(
             f"{given.path}: expected one answer for each question, found lists in column"
             f" {columns.answer!r}; use --kind exact if any text in a list is right, or --kind json"
-            " if all are required"
+            " if all are required, in this order"
         )
     return found, lines
 
@@ -295,13 +295,16 @@ def _choices(path: Path, value: Any) -> Any:
     return found if isinstance(found, Mapping | list) else []
 
 
-def _answer(value: Any, is_any: bool) -> Any:
+def _answer(value: Any, is_any: bool, is_json: bool) -> Any:
     """Return the answer in a cell: a string, a list of strings, or a JSON value. Several numbers
-    become strings only if each of them counts as right (`is_any`).
+    become strings only if each of them counts as right (`is_any`). If JSON is requested, a list or
+    an object stays as it is.
     """
     found = cells.loaded(value)
     if not isinstance(found, Mapping | list) or (isinstance(value, str) and not found):
         return cells.text_of(value)
+    if is_json:
+        return found
     value = found
     if isinstance(value, Mapping) and "aliases" in value:  # TriviaQA
         value = [value.get("value"), *value["aliases"]]
@@ -360,7 +363,10 @@ def _grading(
     by_value = find_spec("math_verify") is not None
     if numbers:
         formulas = by_value and any("/" in text or "\\" in text for text in texts)
-        return "math" if formulas else "number", f"answers are numbers{OTHERS}", {}
+        more = cells.as_read(texts)
+        if several_each:
+            more += f"; if these {len(labels)} are labels, use --kind choice"
+        return "math" if formulas else "number", f"answers are numbers{more}{OTHERS}", {}
     if by_value and one_each and all(map(_FORMULA.fullmatch, texts)):
         return "math", f"answers are formulas, compared by value{OTHERS}", {}
     words = sorted(len(text.split()) for text in texts)
@@ -370,6 +376,9 @@ def _grading(
     more = "" if one_each else "; any answer in a list counts as right"
     if few and len(texts) >= 2 * len(labels):
         more += f"; if these {len(labels)} are labels, use --kind choice"
+    firsts = [each[0] if isinstance(each, list) else each for each in answers]
+    if 2 * sum(cells.is_quantity(str(each)) for each in firsts) > len(answers):
+        more += "; if they are numbers, write them as 1234.5, or use --kind number (ignores units)"
     return "exact", f"short texts, compared by their words{more}{OTHERS}", {}
 
 
