@@ -32,10 +32,9 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from tests.support.oracles import MADE_NOW
 from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.base.bookkeeping import FOLDER
+from ttsgraph.base.bookkeeping import BOOKKEEPING, FOLDER
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
 
@@ -173,7 +172,7 @@ def essence(path: Path) -> Any:
         return {key: told[key] for key in ("version", "promoted", "reason", "gate")} | record
     if path.suffix == ".html":
         figures = re.findall(r'<data data-at="([^"]*)"[^>]*>([^<]*)<', path.read_text())
-        return [(at, shown) for at, shown in figures if at.rpartition("/")[2] not in MADE_NOW]
+        return [(at, shown) for at, shown in figures if at.rpartition("/")[2] not in BOOKKEEPING]
     return path.read_bytes()
 
 

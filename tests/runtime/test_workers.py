@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.oracles import MADE_NOW
+from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.errors import LimitReached, RunStopped
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
@@ -88,7 +88,7 @@ class Lab:
                 return found
 
         found = asyncio.run(run())
-        table = archive.table().drop(columns=MADE_NOW)
+        table = archive.table().drop(columns=[*BOOKKEEPING], errors="ignore")
         return found.graph.to_json(), found.trajectory.to_json(), table.to_json()
 
     def spread(

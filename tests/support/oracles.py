@@ -15,6 +15,3 @@ BUDGET_MATH: dict[str, list[float]] = _FIGURES["budget_math"]
 CHAIN_OF_3_LLAMA_8B: float = _FIGURES["chain_of_3_llama_8b"]
 CHAIN_OF_4_LLAMA_8B_DOLLARS: float = _FIGURES["chain_of_4_llama_8b_dollars"]
 LABELED, UNLABELED = (dict(enumerate(_FIGURES[name], 1)) for name in ("labeled", "unlabeled"))
-
-MADE_NOW = ["wall_s", "cached_calls", "spent_dollars"]
-"""Columns that say how this very run came by its figures, not what they are."""

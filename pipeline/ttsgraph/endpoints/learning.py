@@ -42,7 +42,9 @@ def weaker(
     named = [name for name in optional if told and refusal.names(name)]
     if not named and schema and dialect.form != "text":
         return replace(dialect, form=FORMS[FORMS.index(dialect.form) + 1])
-    if first := (named or (optional if guess else []))[:1]:
+    # Only a refusal that names it may cost the last bound on tokens, without which limits can pass.
+    guessed = [name for name in optional if guess and name != "max_completion_tokens"]
+    if first := (named or guessed)[:1]:
         return replace(dialect, left_out=dialect.left_out.union(first))
     return replace(dialect, system=dialect.system and not (guess and has_system))
 

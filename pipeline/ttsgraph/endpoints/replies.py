@@ -149,8 +149,8 @@ class ReplyReader:
         delta = choice.get("message") or choice.get("delta")
         if delta is None and "text" in choice:  # the format of /v1/completions
             delta = {"content": choice["text"]}
-        index = (choice.get("index") or 0) if self._form else 0
-        if not isinstance(delta, dict | None) or not isinstance(index, int):
+        index = _detail(choice, "index") if self._form else 0
+        if not isinstance(delta, dict | None):
             raise Fault(_NO_CHOICES)
         more = {} if index in self._choices else {"role": "assistant"}
         growing = self._choices.setdefault(index, _Choice())
@@ -216,7 +216,7 @@ class ReplyReader:
             known = known or _detail(usage, "prompt_cache_hit_tokens")  # DeepSeek's name
             thought = _detail(usage, "completion_tokens_details", "reasoning_tokens")
             # xAI and Gemini count reasoning separately, Gemini in the total only.
-            beyond = max(0, (_count(usage, "total_tokens") or 0) - prompt - written)
+            beyond = max(0, _detail(usage, "total_tokens") - prompt - written)
             thought, written = max(thought, beyond), written + beyond
             if not thought and thoughts:  # not reported: the reasoning's share of the characters
                 thought = round(written * len(thoughts) / (len(thoughts) + len(text)))
@@ -420,7 +420,7 @@ def _count(usage: dict[str, Any], *path: str) -> int | None:
 
 
 def _detail(usage: dict[str, Any], *path: str) -> int:
-    """Return a count that doesn't change what is paid, or 0 if it isn't reported or is invalid."""
+    """Return a count that no answer is lost for, or 0 if it isn't reported or is invalid."""
     with suppress(Fault):
         return _count(usage, *path) or 0
     return 0
