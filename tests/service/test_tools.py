@@ -131,6 +131,11 @@ VOTES = {
         {"city": "Paris", "days": 1},
     ),
     "texts and calls": (["7", weather({"city": "Lima"}), "It is 7"], TOOLS, "7"),
+    "calls written as text, and one made": (
+        [PARIS, *['{"tool_calls":[{"arguments":{"city":"Paris"},"name":"get_weather"}]}'] * 2],
+        TOOLS,
+        {"city": "Paris"},
+    ),
     "JSON and none": (
         ["no JSON", "no JSON", OBJECT, '{"b":[2.0],"a":1}'],
         {"response_format": {"type": "json_object"}},

@@ -19,7 +19,7 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow, FormRefused, Promp
 from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer, Run, usage_of
 from ttsgraph.graphs.stopping import Patience
-from ttsgraph.models.actions import pieces_of
+from ttsgraph.models.actions import CALLS, pieces_of
 from ttsgraph.models.client import (
     OUTGOING,
     Completion,
@@ -331,7 +331,9 @@ class RunningAnswer(ServedRun):
             why = "expected a request for plain text: this pool supports no tools, JSON or choices"
             raise ApiError(400, why, code="unsupported_parameter")
         if made:
-            found: list[dict[str, Any]] = json.loads(made[-1])
+            # Several nodes may give the same text, and only some of them as real tool calls.
+            known: list[list[dict[str, Any]]] = [json.loads(choices) for choices in made]
+            found = max(known, key=lambda choices: bool(choices[0]["message"].get(CALLS)))
             for choice in found:  # some endpoints give no reason
                 choice["finish_reason"] = choice["finish_reason"] or plain["finish_reason"]
             return found

@@ -35,7 +35,7 @@ class ApiKeys:
     def __init__(self, key: str, file: Path | None) -> None:
         self._own = {_hashed(key.encode()): "environment"} if key else {}
         self._file = file
-        self._changed_ns = 0
+        self._stamp: tuple[int, ...] = ()
         self._names = self._own
         self.open = not key and file is None  # no key is needed
         self._read()
@@ -64,8 +64,9 @@ class ApiKeys:
         if self._file is None:
             return
         try:
-            before, self._changed_ns = self._changed_ns, self._file.stat().st_mtime_ns
-            if before == self._changed_ns:
+            now = self._file.stat()  # two changes can have the same time
+            before, self._stamp = self._stamp, (now.st_mtime_ns, now.st_size, now.st_ino)
+            if before == self._stamp:
                 return
             lines = self._file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:

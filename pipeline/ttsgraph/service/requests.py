@@ -116,7 +116,7 @@ class _ChatMessage(_Open):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: _Parts = None
     tool_calls: list[_Object] | None = None
-    images: None = None
+    images: Annotated[list[Any], Field(max_length=0)] | None = None
     audio: None = None
 
     @property
@@ -130,7 +130,8 @@ class _ChatMessage(_Open):
         text = "".join(part.text for part in self.content or ())
         if role != "tool" and not self.tool_calls:
             return Message(role, text)
-        whole = self.sent | {"content": None if self.content is None else text}
+        none = self.content is None and role == "assistant"
+        whole = self.sent | {"content": None if none else text}
         return Message(role, text, dumped(whole))
 
 
@@ -203,6 +204,8 @@ class ChatRequest(_Open):
             for name, value in data.items()
             if value is not None and value not in NOTHING.get(name, ())
         }
+        if "logprobs" not in wanted:
+            wanted.pop("top_logprobs", None)
         for name in sorted(cls.refused & wanted.keys()):
             why = f"{name} is not supported: expected a whole conversation of text, with `tools`"
             why += " or a format of the answer if needed"
@@ -343,7 +346,7 @@ class ItemsRequest(ChatRequest):
     previous_response_id, conversation) are refused. Tools that don't run on the client are, too.
     """
 
-    refused: ClassVar = REFUSED | {"messages", "response_format", "n", "logprobs", "top_logprobs"}
+    refused: ClassVar = REFUSED | {"messages", "response_format", "n", "logprobs"}
 
     messages: Annotated[list[_ChatMessage], BeforeValidator(_messages)] = Field(
         validation_alias="input", min_length=1
