@@ -112,7 +112,8 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     budget = profile.budget
     cost = profile.cost_model(task)
     most = max(cost.graph_cost(branch) for branch in graph.branches)
-    known = f"{cost.graph_cost(graph):.3g} {UNIT_NAMES[budget.metric]} of {budget.limit:g}"
+    unit = UNIT_NAMES.get(budget.metric, budget.metric)  # a user's own metric has no other name
+    known = f"{cost.graph_cost(graph):.3g} {unit} of {budget.limit:g}"
     if graph.route is not None:
         known += f" on average, {most:.3g} in the most expensive branch"
     elif graph.adaptive:

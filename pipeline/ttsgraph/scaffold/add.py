@@ -341,12 +341,12 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
     by_cost = sorted(found, key=lambda model: model.dollars)
     said = ""
     if budget is None:
+        said = "; change it with --budget"
         slowest_s = max(model.answers[0].latency_s for model in found)
-        costliest = by_cost[-1].dollars
         budget = f"{max(SECONDS, CALLS * slowest_s):.2g} s"
-        if costliest:
+        if costliest := by_cost[-1].dollars:
             budget = f"${CALLS * costliest:.2g}"
-        said = f", {CALLS} calls of {by_cost[-1].name}; change it with --budget"
+            said = f", {CALLS} calls of {by_cost[-1].name}{said}"
     elif (number := _BUDGET.fullmatch(budget)) and not (number[1] or number[3]):
         budget = f"${number[2]}"
     settings = budget_of(budget)

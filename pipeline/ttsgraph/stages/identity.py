@@ -12,9 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ttsgraph.base.parsing import ClosedModel
+from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.settings.plugins import digests as plugin_digests
-from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings
+from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.settings.task import TaskSettings
 from ttsgraph.tasks.base import AskingTask
 
@@ -40,6 +43,13 @@ ASKED = {"api_key_env", "timeout_s", "max_retries"}
 without its value.
 """
 
+CONSTANTS: dict[str, type[ClosedModel]] = {
+    "engine": EngineSettings,
+    "search": SearchSettings,
+    "agent": AgentSettings,
+}
+"""Sections that have constants, with their classes."""
+
 PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck", "finalanswer")
 CODE = (".py", ".j2")
 
@@ -50,9 +60,9 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
     """
     data = profile.model_dump(mode="json", exclude=LEFT_OUT)
     # Constants that were settings, and an empty address, keep the hashes of old records valid.
-    for section in ("engine", "search", "agent"):
-        data[section] |= getattr(profile, section).constants()
-    data["init"]["contest"] |= profile.init.contest.constants()
+    for section, kind in CONSTANTS.items():
+        data[section] |= kind.constants()
+    data["init"]["contest"] |= ContestSettings.constants()
     data["engine"] = {key: data["engine"][key] for key in ENGINE}
     data["pool"] = {name: _model(model) for name, model in profile.pool.items()}
     data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
