@@ -54,11 +54,6 @@ class ProbedModel:
         return fmean(map(self.price.of, self.answers))
 
     @property
-    def reasons(self) -> bool:
-        """True if the model reasons before it answers."""
-        return _reasons(self.answers[0])
-
-    @property
     def lengths(self) -> dict[str, dict[str, float]]:
         """The `Lengths` of the model and its variants, by name, as estimated from its answers."""
         written = fmean(answer.completion_tokens for answer in self.answers)
@@ -165,7 +160,7 @@ def room_for(found: Sequence[ProbedModel]) -> int:
     """Return the limit on an answer's tokens, which is higher if models wrote long answers, and the
     highest if one reasons.
     """
-    if any(each.reasons for each in found):
+    if any(_reasons(each.answers[0]) for each in found):
         return PLENTY
     written = (answer.completion_tokens for each in found for answer in each.answers)
     longest = max(written, default=0)

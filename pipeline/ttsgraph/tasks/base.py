@@ -86,16 +86,6 @@ class AskingTask(Task, Protocol):
         """
 
 
-@runtime_checkable
-class ReadableTask(Task, Protocol):
-    """Task whose function for reading answers can be exported into a separate file."""
-
-    def reader(self) -> partial[str | None]:
-        """Return a module-level function equivalent to `extract`, with plain settings as
-        keywords.
-        """
-
-
 TASKS: dict[str, Task] = {}
 ID_FIELDS = ("id", "unique_id", "task_id")
 
