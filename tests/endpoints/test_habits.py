@@ -90,6 +90,17 @@ def test_calls_of_tools_in_any_habit_stay_apart_and_whole(habit: str) -> None:
     assert shown == list(range(len(arguments)))[: len(shown)]
 
 
+@pytest.mark.parametrize("content", ["", None])
+def test_a_call_of_a_tool_keeps_the_content_beside_it(content: str | None) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    message = {"role": "assistant", "content": content, "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    answer = (200, {}, json.dumps({"choices": [choice]}))
+    found, pieces, _ = asked(answer, streamed=True, form=TOOLS)
+    (whole,) = json.loads(found.choices)
+    assert whole["message"]["content"] == pieces[0]["delta"].get("content") == content
+
+
 def test_more_room_is_never_met_with_less() -> None:  # spiceai 7126, goclaw 245
     said = "Could not finish the message because max_tokens or model output limit was reached."
     stub = StubServer(("served",), skill=1.0)

@@ -152,9 +152,11 @@ class ReplyReader:
         index = _detail(choice, "index") if self._form else 0
         if not isinstance(delta, dict | None):
             raise Fault(_NO_CHOICES)
-        more = {} if index in self._choices else {"role": "assistant"}
+        first = index not in self._choices
         growing = self._choices.setdefault(index, _Choice())
-        more |= growing.add(delta, choice)
+        more = growing.add(delta, choice)
+        if first:
+            more |= {"role": "assistant"} | ({"content": ""} if growing.said else {})
         most = self._request.sampling.max_tokens
         if len(growing.raw) > 1000 + LONGEST_TOKEN * most:
             raise Fault(f"expected an answer of at most {most} tokens, found a longer one")
@@ -236,11 +238,12 @@ class ReplyReader:
 
 @dataclass(slots=True)
 class _Choice:
-    """Accumulator of one choice. `odd`: it has parts that aren't text. `seen` is the text that was
-    returned for display.
+    """Accumulator of one choice. `said`: it has text, though perhaps an empty one. `odd`: it has
+    parts that aren't text. `seen` is the text that was returned for display.
     """
 
     raw: str = ""
+    said: bool = False
     odd: bool = False
     text: str = ""
     reasoning: str = ""
@@ -260,7 +263,9 @@ class _Choice:
         self.odd = self.odd or delta is None
         delta = delta or {}
         content, thought = content_of(delta)
-        if not isinstance(content, str):
+        if isinstance(content, str):
+            self.said = True
+        else:
             self.odd = self.odd or content is not None  # such as references
             content = ""
         self._new = content
@@ -349,7 +354,8 @@ class _Choice:
 
     def whole(self, index: int) -> dict[str, Any]:
         """Return the choice as plain data."""
-        empty = None if self.calls or self.refusal else ""
+        # Beside calls, some servers send null and others an empty text: clients get what was sent.
+        empty = "" if self.said or not (self.calls or self.refusal) else None
         message: dict[str, Any] = {
             "role": "assistant",
             "content": self.text or empty,
