@@ -126,7 +126,11 @@ class CollaborationGraph:
         """Node id -> predecessors that the node reads when it runs: those that its gate doesn't
         watch, or all predecessors if the gate watches all or there is no gate.
         """
-        return {node.id: self._unwatched(node) or self.predecessors[node.id] for node in self.nodes}
+        watches = {node.id: node.gate.watches if node.gate else () for node in self.nodes}
+        return {
+            i: tuple(p for p in before if p not in watches[i]) or before
+            for i, before in self.predecessors.items()
+        }
 
     @cached_property
     def route(self) -> Route | None:
@@ -144,18 +148,18 @@ class CollaborationGraph:
     @property
     def main_branch(self) -> CollaborationGraph:
         """The branch that receives the most questions; without a route, this graph."""
-        shares = self.route.router.shares if self.route else (1.0,)
-        return self.branches[shares.index(max(shares))]
+        return self.branches[self._shares.index(max(self._shares))]
 
     @cached_property
     def asked(self) -> Mapping[int, float]:
         """Node id -> share of questions whose branch contains it; 1 without a route."""
-        shares = self.route.router.shares if self.route else (1.0,)
-        found = {self.sink: 1.0}
-        for share, branch in zip(shares, self.branches, strict=True):
-            for node in branch.nodes:
-                found[node.id] = min(1.0, found.get(node.id, 0.0) + share) if self.route else 1.0
-        return found
+        parts = [*zip(self._shares, self.branches, strict=True)]
+        found = {i: sum(share for share, part in parts if i in part._by_id) for i in self.order}
+        return {i: min(1.0, share) for i, share in found.items()} | {self.sink: 1.0}
+
+    @property
+    def _shares(self) -> tuple[float, ...]:
+        return self.route.router.shares if self.route else (1.0,)
 
     def up_to(self, node_id: int) -> CollaborationGraph:
         """Return the subgraph that ends in this node."""
@@ -177,18 +181,16 @@ class CollaborationGraph:
         """
         found: dict[int, tuple[tuple[int, ...], ...]] = {}
         for node in self.nodes:
+            before = self.predecessors[node.id]
             if node.route:
                 found[node.id] = tuple((end,) for end in node.route.ends)
-                continue
-            watched = () if node.gate is None else node.gate.watches or self.predecessors[node.id]
-            rest = self.predecessors[node.id] if node.gate is None else self._unwatched(node)
-            waves = in_waves(rest, node.waves) if rest or not watched else ()
-            found[node.id] = ((watched,) if watched else ()) + waves
+            elif node.gate:
+                watched = node.gate.watches or before
+                rest = tuple(i for i in before if i not in watched)
+                found[node.id] = (watched, *(in_waves(rest, node.waves) if rest else ()))
+            else:
+                found[node.id] = in_waves(before, node.waves)
         return found
-
-    def _unwatched(self, node: Node) -> tuple[int, ...]:
-        watched = node.gate.watches if node.gate else ()
-        return tuple(i for i in self.predecessors[node.id] if i not in watched) if watched else ()
 
     @cached_property
     def late_edges(self) -> Mapping[tuple[int, int], int]:
@@ -212,11 +214,6 @@ class CollaborationGraph:
     def order(self) -> tuple[int, ...]:
         """Node ids by level, then by id: a topological order."""
         return tuple(i for level in self.levels for i in level)
-
-    @cached_property
-    def places(self) -> Mapping[int, int]:
-        """Node id -> the node's position in `order`."""
-        return {i: k for k, i in enumerate(self.order)}
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:

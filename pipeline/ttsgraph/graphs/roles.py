@@ -28,7 +28,7 @@ from finalanswer.formulas import NUMERALS
 from finalanswer.letters import LETTERS, letter_in
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate, Head, Stop, most_frequent
+from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate, Stop, most_frequent
 from ttsgraph.models.client import Message
 from ttsgraph.tasks.base import Question, Task, can_vote, lacks_check, passes, read_answer
 from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
@@ -142,18 +142,10 @@ GIVEN = ("task", "prompt", "question", "answers")
 
 def majority(task: Task, answers: Sequence[str]) -> str:
     """Return the most frequent answer, verbatim; on a tie, the earliest. Answers without a form
-    count only if no answer has one. If the kind defines a `head`, the vote has two stages.
+    count only if no answer has one.
     """
-    extracted = [read_answer(task, answer) for answer in answers]
-    winner = most_frequent(extracted, head_of(task))
-    return answers[0] if winner is None else answers[extracted.index(winner)]
-
-
-def head_of(task: Task) -> Head | None:
-    """Return the function that gives the first-stage key of a two-stage vote on this task kind, or
-    None if the kind has no such vote.
-    """
-    return getattr(task, "head", None)
+    forms = [read_answer(task, answer) for answer in answers]
+    return answers[forms.index(most_frequent(forms))]
 
 
 def passing(ballot: Ballot) -> str:
