@@ -14,7 +14,7 @@ from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, critical_path
 from ttsgraph.graphs.graph import Node
 from ttsgraph.graphs.roles import check_roles
-from ttsgraph.graphs.topologies import chain, least_cost, parallel, single
+from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 
 MATH = Lengths(202, 275)
@@ -64,14 +64,6 @@ def test_what_an_answer_adds_to_prompt_and_writing_is_counted_by_role(role, read
         assert model.node_cost(node, 2) == pytest.approx(cost)
 
 
-def test_least_cost_is_that_of_the_cheapest_chain_or_fan():
-    for counts in ({ONE: 3, EIGHT: 1}, {ONE: 1, EIGHT: 4}, {"llama-3.2-3b": 2, "gemma-1.1-2b": 2}):
-        models = sorted((m for m, count in counts.items() for _ in range(count)), key=FLOPS.single)
-        orders = models, models[::-1]
-        shapes = [*map(chain, orders), *(parallel(each[:-1], each[-1]) for each in orders)]
-        assert least_cost(counts, FLOPS) == min(map(FLOPS.graph_cost, shapes))
-
-
 def test_a_budget_that_holds_no_sink_or_nothing_is_refused():
     mixed = parallel([EIGHT, ONE, "llama-3.2-3b", ONE], "llama-3.2-3b")
     smaller = Budget(FLOPS, FLOPS.graph_cost(mixed) - 0.1).trim(mixed)  # the smallest goes first
@@ -84,7 +76,6 @@ def test_a_budget_that_holds_no_sink_or_nothing_is_refused():
 
 ROLES = ("assistant", "fuser", "voter")
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "llama-3.1-8b")
-COSTS = {"flops": FLOPS, "dollars": CostModel(PAPER_POOL, MATH, "dollars")}
 SLOWLY = settings(deadline=None, max_examples=40)
 
 
@@ -129,24 +120,6 @@ def test_trimming_keeps_the_budget_the_sink_and_forward_edges_and_adds_nothing(
     assert Budget(FLOPS, budget).trim(graph) == graph
     richer = pruned(Budget(FLOPS, budget + more, most), nodes, adjacency)
     assert len(richer.nodes) >= len(graph.nodes)
-
-
-@SLOWLY
-@given(wirings(), st.sampled_from(sorted(COSTS)))
-def test_a_graph_costs_the_sum_of_its_nodes_and_an_edge_less_costs_no_more(wiring, metric):
-    nodes, adjacency = wiring
-    cost = COSTS[metric]
-    graph = pruned(Budget(cost), nodes, adjacency)
-    parts = [cost.node_cost(node, graph.in_degree(node.id)) for node in graph.nodes]
-    assert cost.graph_cost(graph) == pytest.approx(sum(parts))
-    assert min(parts) >= 0
-    for edge in graph.edges:
-        rest = adjacency.copy()
-        rest[edge] = False
-        without = pruned(Budget(cost), nodes, rest)
-        # Else a voter was left without votes, and asks its model now.
-        if set(without.nodes) <= set(graph.nodes):
-            assert cost.graph_cost(without) <= cost.graph_cost(graph) * (1 + 1e-12)
 
 
 @SLOWLY

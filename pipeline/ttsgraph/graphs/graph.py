@@ -69,13 +69,10 @@ class CollaborationGraph:
         for one, next_one in pairwise(self.nodes):
             if one.id == next_one.id:
                 raise GraphError(f"expected each node id once, found {one.id} more than once")
-        known = {node.id for node in self.nodes}
         for a, b in self.edges:
-            if a not in known or b not in known:
-                raise GraphError(
-                    f"edge {[a, b]} names node {b if a in known else a}, which is not among the"
-                    " nodes"
-                )
+            for i in (a, b):
+                if i not in self._by_id:
+                    raise GraphError(f"edge {[a, b]} names node {i}, which is not among the nodes")
             if a == b:
                 raise GraphError(f"edge {[a, b]} is a loop; a node can't feed itself")
         for edge, next_edge in pairwise(self.edges):
@@ -164,11 +161,10 @@ class CollaborationGraph:
     def up_to(self, node_id: int) -> CollaborationGraph:
         """Return the subgraph that ends in this node."""
         kept = {node_id}
-        for node in reversed(self.order):
-            if node in kept:
-                kept.update(self.predecessors[node])
+        for i in reversed(self.order):
+            kept.update(self.predecessors[i] if i in kept else ())
         nodes = tuple(node for node in self.nodes if node.id in kept)
-        return CollaborationGraph(nodes, tuple(e for e in self.edges if kept.issuperset(e)))
+        return CollaborationGraph(nodes, tuple(edge for edge in self.edges if edge[1] in kept))
 
     def branch_of(self, question: Question) -> int:
         """Return the index of the branch that answers a question; 0 without a route."""
@@ -197,13 +193,11 @@ class CollaborationGraph:
         """Edge -> index of the stage in which the edge's source is asked, for edges whose stage is
         not the first.
         """
-        return {
-            (a, b): k
-            for b, stages in self.stages.items()
-            for k, stage in enumerate(stages)
-            for a in stage
-            if k
-        }
+        found = {}
+        for node in self.nodes:
+            for k, stage in enumerate(self.stages[node.id]):
+                found.update({(i, node.id): k for i in stage if k})
+        return found
 
     @cached_property
     def adaptive(self) -> bool:
@@ -415,22 +409,17 @@ def _ranked(values: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:
 def _descriptions(
     graph: CollaborationGraph, colours: dict[int, int], budget: list[int]
 ) -> Iterable[str]:
-    classes: dict[int, list[int]] = {}
-    for i, colour in colours.items():
-        classes.setdefault(colour, []).append(i)
-    ties = (sorted(members) for _, members in sorted(classes.items()) if len(members) > 1)
-    tied = next(ties, None)
+    sizes = Counter(colours.values())
+    tied = min((colour for colour, size in sizes.items() if size > 1), default=None)
     if tied is None:
         yield _describe(graph, colours)
         return
     # One of each set of twins is enough: they have the same predecessors and successors, so
     # swapping them changes nothing.
-    late = graph.late_edges
-    twins: dict[tuple[tuple[int, ...], ...], int] = {}
-    for i in tied:
-        after = graph.successors[i]
-        stages = tuple(late.get((i, s), 0) for s in after) if late else ()
-        twins.setdefault((graph.predecessors[i], after, stages), i)
+    twins: dict[Any, int] = {}
+    for i in sorted(i for i, colour in colours.items() if colour == tied):
+        after = [(j, graph.late_edges.get((i, j), 0)) for j in graph.successors[i]]
+        twins.setdefault((graph.predecessors[i], tuple(after)), i)
     for member in twins.values():
         # Mark one member of the tie and refine again; trying every member makes this complete.
         marked = {i: (colour, i != member) for i, colour in colours.items()}
@@ -441,11 +430,8 @@ def _descriptions(
 
 
 def _describe(graph: CollaborationGraph, position: Mapping[int, int]) -> str:
-    nodes = [graph.node(i).label for i, _ in sorted(position.items(), key=lambda item: item[1])]
-    late = graph.late_edges
+    nodes = [graph.node(i).label for i in sorted(position, key=position.__getitem__)]
+    late = {edge: [stage] for edge, stage in graph.late_edges.items()}
     # An edge is described with its stage, unless that stage is the first.
-    edges = sorted(
-        (position[a], position[b], *((late[a, b],) if (a, b) in late else ()))
-        for a, b in graph.edges
-    )
+    edges = sorted([position[a], position[b], *late.get((a, b), [])] for a, b in graph.edges)
     return json.dumps([nodes, edges], separators=(",", ":"))

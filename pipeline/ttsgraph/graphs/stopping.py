@@ -108,10 +108,6 @@ class Gate:
                 f"expected the 'over' of a gate to be at least 0 and below 1, found {self.over!r}"
             )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the gate as plain data for a graph file."""
-        return {"over": self.over} | ({"watches": list(self.watches)} if self.watches else {})
-
 
 def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Split the members into waves of these sizes, repeating the last size; without sizes or
