@@ -84,9 +84,7 @@ def test_a_changed_byte_of_the_parameters_is_found(learnt):
             Router.of(data | {name: value})
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\n\n", "\x00\x01\ud800", "z" * 1_000_000, "星はどこですか" * 50, "add" * 9, "?"]
-)
+@pytest.mark.parametrize("text", ["", "\x00\x01\ud800", "z" * 1_000_000, "星はどこですか" * 50])
 def test_any_text_has_a_branch_by_a_bounded_part_of_it(learnt, text):
     assert 0 <= learnt.choose(Question("q", text, "")) < learnt.branches
     assert sum(tokens(Question("q", text * 9, "")).values()) < 8 * (HEAD + 1000)

@@ -149,6 +149,7 @@ def test_a_gate_asks_what_is_behind_it_only_where_answers_differ(
 @given(voting_graphs(gates=True), st.integers(0, 99))
 def test_json_and_hash_know_stops_waves_and_gates(graph, shift):
     assert CollaborationGraph.from_json(graph.to_json()) == graph
+    assert CollaborationGraph.from_digraph(graph.digraph) == graph
 
     def moved(node):
         gate = node.gate and Gate(node.gate.over, tuple(i + shift for i in node.gate.watches))

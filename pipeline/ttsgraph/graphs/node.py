@@ -31,8 +31,8 @@ class Route:
 
     __pydantic_config__ = CLOSED
 
-    router: Annotated[Router, PlainValidator(Router.of), PlainSerializer(Router.to_json)]
     ends: Annotated[tuple[StrictInt, ...], Field(alias="to")]
+    router: Annotated[Router, PlainValidator(Router.of), PlainSerializer(Router.to_json)]
 
     def __lt__(self, other: Route) -> bool:
         return (self.router.text, self.ends) < (other.router.text, other.ends)

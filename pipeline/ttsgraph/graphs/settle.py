@@ -71,17 +71,17 @@ def settle(
     inputs = np.stack([classes[p] for p in members])
     ballot = Votes(inputs)
     checked = role.checks and (passing is not None or node.stop == PASSED)
-    passed = Votes(np.where(_passes(inputs, passing), inputs, -1)) if checked else ballot
+    passed = Votes(np.where(_passes(inputs, passing), inputs, -1)) if checked else None
     heard = 0
     for asked, stage in enumerate(later, len(stages) - len(later) + 1):
         heard += len(stage)
-        leader, votes = passed.leading(heard)
-        if node.stop == PASSED:
-            stopping = (votes > 0) | (heard == len(members))
-        else:
-            stopping = ballot.stops(node.stop, heard)
-        if checked:
-            leader = np.where(votes > 0, leader, ballot.leading(heard)[0])
+        leader, votes = ballot.leading(heard)
+        stopping = ballot.stops(node.stop, heard, leader, votes)
+        if passed:
+            best, passing_votes = passed.leading(heard)
+            leader = np.where(passing_votes > 0, best, leader)
+            if node.stop == PASSED:
+                stopping = (passing_votes > 0) | (heard == len(members))
         take(is_open & stopping, members, leader, asked)
     return NodeOutcomes(taken, used)
 
@@ -125,40 +125,31 @@ class Votes:
             np.copyto(self._first, small(place), where=same & (before == 0))
             before = np.add(before, same, out=self._votes[place])
         self._columns = np.arange(count)
-        self._forms_ahead: dict[int, IntArray] = {}
-
-    def _ahead(self, heard: int) -> IntArray:
-        """Return the form that leads in each case: the one with the most votes, then the earliest,
-        then the lowest; forms not yet seen have no votes.
-        """
-        if heard not in self._forms_ahead:
-            votes = self._votes[heard - 1]
-            rank = np.where(votes > 0, votes * (self.total + 1) - self._first, -self.total - 1)
-            best = (rank * len(rank) - self._forms).max(axis=0)
-            self._forms_ahead[heard] = -best % len(rank)
-        return self._forms_ahead[heard]
 
     def leading(self, heard: int) -> tuple[IntArray, IntArray]:
         """Return, for each case, the position of the leading form among the first `heard` votes (0
         if no vote has a form), and its number of votes.
         """
-        form = self._ahead(heard)
-        most = self._votes[heard - 1][form, self._columns]
+        votes = self._votes[heard - 1]
+        # Most votes first, then the earliest, then the lowest form; forms not yet seen have no
+        # votes.
+        rank = np.where(votes > 0, votes * (self.total + 1) - self._first, -self.total - 1)
+        form = -(rank * len(rank) - self._forms).max(axis=0) % len(rank)
+        most = votes[form, self._columns]
         return np.where(most > 0, self._first[form, self._columns], 0), most
 
-    def stops(self, stop: Stop, heard: int) -> BoolArray:
+    def stops(self, stop: Stop, heard: int, leader: IntArray, most: IntArray) -> BoolArray:
         """Return, for each case, True if the vote stops after its first `heard` answers, by the
-        rule of `stopping.stops`.
+        rule of `stopping.stops`; `leader` and `most` are as returned by `leading`.
         """
         left = self.total - heard
         if not left or stop.rule == "none":
             return np.full(len(self._columns), not left)
-        votes, form = self._votes[heard - 1], self._ahead(heard)
-        first, most = self._first[form, self._columns], votes[form, self._columns]
+        votes = self._votes[heard - 1]
         # As in `decided`: a rival gets all missing votes, and wins a tie if it was named first.
         reach = votes + left
-        beaten = (reach > most) | ((reach == most) & (self._first < first))
-        rivals = (votes > 0) & (self._forms != form)
+        beaten = (reach > most) | ((reach == most) & (self._first < leader))
+        rivals = (votes > 0) & (self._first != leader)
         decided = (most > 0) & (left <= most) & ~(beaten & rivals).any(axis=0)
         return decided | _sure(stop, votes) if stop.confident else decided
 

@@ -109,7 +109,7 @@ def routed(router: Router, branches: Sequence[CollaborationGraph]) -> Collaborat
             nodes.append(replace(node, id=place[node.id], gate=gate))
         edges += [(place[a], place[b]) for a, b in branch.edges]
         ends.append(place[branch.sink])
-    sink = Node(len(nodes), ROUTER, nodes[ends[0]].model, route=Route(router, tuple(ends)))
+    sink = Node(len(nodes), ROUTER, nodes[ends[0]].model, route=Route(tuple(ends), router))
     return CollaborationGraph((*nodes, sink), (*edges, *((end, sink.id) for end in ends)))
 
 
