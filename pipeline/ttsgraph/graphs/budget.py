@@ -224,8 +224,8 @@ class MeanCost(CostModel):
         elif self.metric == "runtime":
             return np.full((1, self._questions), super().branch_cost(graph))
         for i, cost in weights.items():
-            size = self._sizes.get(graph.node(i).model, np.ones(1))
-            weights[i] = cost * np.resize(size, cost.shape)
+            if (size := self._sizes.get(graph.node(i).model)) is not None:
+                weights[i] = cost * np.tile(size, len(cost) // self._questions)
         summed = self.metric != "runtime"
         each = sum(weights.values()) if summed else run_times(graph, demand.stages, weights)
         return np.asarray(each).reshape(-1, self._questions)

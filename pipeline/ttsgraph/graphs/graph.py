@@ -69,10 +69,13 @@ class CollaborationGraph:
         for one, next_one in pairwise(self.nodes):
             if one.id == next_one.id:
                 raise GraphError(f"expected each node id once, found {one.id} more than once")
+        known = self._by_id
         for a, b in self.edges:
-            for i in (a, b):
-                if i not in self._by_id:
-                    raise GraphError(f"edge {[a, b]} names node {i}, which is not among the nodes")
+            if a not in known or b not in known:
+                raise GraphError(
+                    f"edge {[a, b]} names node {b if a in known else a}, which is not among the"
+                    " nodes"
+                )
             if a == b:
                 raise GraphError(f"edge {[a, b]} is a loop; a node can't feed itself")
         for edge, next_edge in pairwise(self.edges):

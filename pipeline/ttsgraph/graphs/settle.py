@@ -55,19 +55,23 @@ def settle(
     used: IntArray = np.full(count, len(stages))
     is_open = np.ones(count, dtype=bool)
 
-    def take(stopping: BoolArray, members: Sequence[int], leader: IntArray, asked: int) -> None:
-        places = np.array([before.index(p) for p in members])
-        taken[stopping] = places[leader[stopping]]
-        used[stopping] = asked
-        is_open[stopping] = False
+    def take(stopping: BoolArray, leader: IntArray, asked: int) -> None:
+        np.copyto(taken, leader, where=stopping)
+        np.copyto(used, asked, where=stopping)
+        np.copyto(is_open, False, where=stopping)
+
+    def places_of(members: Sequence[int]) -> IntArray:
+        return np.array([before.index(p) for p in members])
 
     if node.gate:
         leader, votes = leading(np.stack([classes[p] for p in stages[0]]))
-        take(1 - votes / len(stages[0]) <= node.gate.over, stages[0], leader, 1)
+        closed = 1 - votes / len(stages[0]) <= node.gate.over
+        take(closed, places_of(stages[0])[leader], 1)
     if role.calls_model:
         return NodeOutcomes(taken, used)
     later = stages[bool(node.gate) :] or (graph.reads[node_id],)
     members = [p for stage in later for p in stage]
+    places = places_of(members)
     inputs = np.stack([classes[p] for p in members])
     ballot = Votes(inputs)
     checked = role.checks and (passing is not None or node.stop == PASSED)
@@ -76,13 +80,16 @@ def settle(
     for asked, stage in enumerate(later, len(stages) - len(later) + 1):
         heard += len(stage)
         leader, votes = ballot.leading(heard)
-        stopping = ballot.stops(node.stop, heard, leader, votes)
+        some = np.zeros(count, dtype=bool)
         if passed:
             best, passing_votes = passed.leading(heard)
-            leader = np.where(passing_votes > 0, best, leader)
-            if node.stop == PASSED:
-                stopping = (passing_votes > 0) | (heard == len(members))
-        take(is_open & stopping, members, leader, asked)
+            some = passing_votes > 0
+            leader = np.where(some, best, leader)
+        if node.stop == PASSED:
+            stopping = some | (heard == len(members))
+        else:
+            stopping = ballot.stops(node.stop, heard, leader, votes)
+        take(is_open & stopping, places[leader], asked)
     return NodeOutcomes(taken, used)
 
 
@@ -135,7 +142,7 @@ class Votes:
         # votes.
         rank = np.where(votes > 0, votes * (self.total + 1) - self._first, -self.total - 1)
         form = -(rank * len(rank) - self._forms).max(axis=0) % len(rank)
-        most = votes[form, self._columns]
+        most = votes.max(axis=0)
         return np.where(most > 0, self._first[form, self._columns], 0), most
 
     def stops(self, stop: Stop, heard: int, leader: IntArray, most: IntArray) -> BoolArray:
@@ -160,9 +167,11 @@ def _sure(stop: Stop, votes: IntArray) -> BoolArray:
     """
     rival, leader = np.partition(np.vstack([0 * votes[:1], votes]), -2, axis=0)[-2:]
     base = int(votes.max(initial=0)) + 1
-    pairs, which = np.unique(leader * base + rival, return_inverse=True)
-    sure = [confidence(*divmod(pair, base)) >= stop.level for pair in pairs.tolist()]
-    return np.array(sure)[which]
+    pairs = leader * base + rival
+    found = np.zeros(base * base, dtype=bool)
+    for pair in np.flatnonzero(np.bincount(pairs)).tolist():
+        found[pair] = confidence(*divmod(pair, base)) >= stop.level
+    return np.asarray(found[pairs])
 
 
 def answered(
