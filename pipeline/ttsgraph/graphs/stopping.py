@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import chain, islice, repeat, takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -236,7 +236,8 @@ class QuestionState:
 
     def waits(self, node: int) -> bool:
         """Return True if a member of the stage that a node asked for has not ended."""
-        return not all(map(self.ended, self.awaited(node)))
+        # The last member is usually the last to end.
+        return not all(map(self.ended, reversed(self.awaited(node))))
 
     def ask(self, *nodes: int) -> list[int]:
         """Ask nodes and all nodes that they need first; return those that can run now, in order."""
@@ -385,7 +386,7 @@ def run_times(
                 waits = used[i] > k
                 for p in stage:
                     asked[p] = np.where(waits, np.minimum(asked[p], at), asked[p])
-                latest = np.max([at, *(ends[p] for p in stage)], axis=0)
+                latest = reduce(np.maximum, [ends[p] for p in stage], at)
                 at = np.where(waits, latest, at)
             ends[i] = at + weights[i]
         if all(np.array_equal(before[i], asked[i]) for i in graph.order):
