@@ -38,8 +38,8 @@ def test_scores_make_a_mean_with_students_interval():
     low, high = found.interval
     assert 0 <= low < 0.5 < high <= 1
     assert found.interval == mean_interval([0.25, 0.75, 0.5], 0.95)
-    wanted = ttest_1samp([0.5, 0.6, 0.4, 0.7], 0).confidence_interval(0.95)
-    over_seeds = mean_of([0.5, 0.6, 0.4, 0.7])
+    values = [0.5, 0.6, 0.4, 0.7]
+    over_seeds, wanted = mean_of(values), ttest_1samp(values, 0).confidence_interval(0.95)
     assert (over_seeds.low, over_seeds.high) == pytest.approx((wanted.low, wanted.high))
     low, high = mean_interval([0.8, 0.8], 0.95)
     assert high - low > 0.5  # few that agree are not certain
@@ -96,43 +96,29 @@ def test_a_grade_that_is_none_names_the_kind_and_the_question(grade):
         asyncio.run(Grader(Odd()).grade(Question("q", "?", "x"), "text"))
 
 
-SUM = Question("q", "2 + 2", "4")
-
-
 class Counted(MathTask):
-    """Counts gradings; the first `failures` of them find no child process."""
+    """Counts gradings; the first of them finds no child process."""
 
-    def __init__(self, failures: int = 0) -> None:
-        self.graded = 0
-        self.failures = failures
+    graded = 0
 
     def grade(self, question: Question, text: str) -> bool:
         self.graded += 1
-        if self.graded <= self.failures:
+        if self.graded == 1:
             raise CallFailed("no child process")
         return super().grade(question, text)
 
 
-def verdicts(grader: Grader, *asked: tuple[Question, str]) -> list[bool]:
-    async def grade() -> list[bool]:
-        return [await grader.grade(question, text) for question, text in asked]
+def test_the_same_extracted_answer_is_graded_once_and_a_failure_is_not_remembered():
+    grader, question = Grader(task := Counted()), Question("q", "2 + 2", "4")
 
-    return asyncio.run(grade())
+    def graded(text: str) -> float:
+        return asyncio.run(grader.grade(question, text))
 
-
-def test_the_same_text_and_the_same_extracted_answer_are_graded_once():
-    task = Counted()
-    said = ["It is 4", "It is 4", "The answer is 4.", "It is 5", "The answer is 5."]
-    found = verdicts(Grader(task), *((SUM, text) for text in said))
-    assert found == [True, True, True, False, False]
-    assert task.graded == 2
-
-
-def test_a_failure_of_the_grader_is_not_remembered():
-    grader = Grader(Counted(failures=1))
     with pytest.raises(CallFailed, match="no child process"):
-        verdicts(grader, (SUM, "4"))
-    assert verdicts(grader, (SUM, "4")) == [True]
+        graded("It is 4")
+    said = ["It is 4", "It is 4", "The answer is 4.", "It is 5", "The answer is 5."]
+    assert [graded(text) for text in said] == [True, True, True, False, False]
+    assert task.graded == 3
 
 
 JOINT = Objective(kind="joint", weight=0.4, half_s=10.0)
