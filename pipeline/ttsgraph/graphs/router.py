@@ -118,7 +118,7 @@ class Router(ClosedModel):
     shares: tuple[Share, ...]
     """share of the questions by branch; weights of a graph's mean cost"""
     given_loads: tuple[Share, ...] = Field(default=(), alias="loads")
-    """by branch, mean cost of its questions there, relative to the mean over all questions"""
+    """mean cost of each branch's questions there, relative to the mean over all questions"""
     held_out: dict[Annotated[int, Field(ge=0)], tuple[str, ...]] = Field(default={})
     """branch -> keys of the training questions that go there, although the trained router would
     send them elsewhere"""
