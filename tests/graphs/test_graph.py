@@ -5,27 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.graphs.test_stopping import voting_graphs
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 
 
-def graph(n: int, *edges: tuple[int, int], roles: str = "", models: str = "") -> CollaborationGraph:
-    names = {"a": "assistant", "f": "fuser", "v": "voter"}
-    nodes = tuple(Node(i, names[(roles or "a" * n)[i]], (models or "m" * n)[i]) for i in range(n))
-    return CollaborationGraph(nodes, edges)
+def graph(n: int, *edges: tuple[int, int]) -> CollaborationGraph:
+    return CollaborationGraph(tuple(Node(i, "assistant", "m") for i in range(n)), edges)
 
 
-@st.composite
-def graphs(draw: st.DrawFn, most: int = 7) -> CollaborationGraph:
-    n = draw(st.integers(1, most))
-    pairs = [(i, j) for i in range(n - 1) for j in range(i + 1, n)]
-    edges = {pair for pair in pairs if draw(st.booleans())}
-    for i in range(n - 1):
-        if not any(a == i for a, _ in edges):
-            edges.add((i, n - 1))
-    roles = "".join(draw(st.lists(st.sampled_from("af"), min_size=n, max_size=n)))
-    models = "".join(draw(st.lists(st.sampled_from("xy"), min_size=n, max_size=n)))
-    return graph(n, *edges, roles=roles, models=models)
+def graphs(most: int = 7) -> st.SearchStrategy[CollaborationGraph]:
+    return voting_graphs(readers=("assistant", "fuser"), most=most)
 
 
 TWINS = (Node(0, "assistant", "m"), Node(0, "fuser", "m"))
