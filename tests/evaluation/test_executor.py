@@ -8,10 +8,9 @@ from tests.support.fakes import ScriptedClient
 from tests.support.running import POOL, PROMPT, QUESTION, TASK, run, run_graph
 from ttsgraph.base.errors import GraphError, RunStopped
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.roles import Role
 from ttsgraph.graphs.topologies import branches, chain, parallel, single
-from ttsgraph.models.client import Completion, Request, Sampling, Usage
+from ttsgraph.models.client import Request, Sampling, Usage
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks.base import Question
@@ -79,20 +78,6 @@ def test_an_evaluation_that_fails_ends_the_others_before_its_failure_is_raised()
     assert asyncio.run(evaluated()) == ["n"]
 
 
-def test_answers_that_are_there_at_once_need_no_task():
-    class Quick(ScriptedClient):
-        def begin(self, request: Request):
-            tasks.add(asyncio.current_task())
-            return Completion("7", 10, 2, 0.5)
-
-        async def complete(self, request: Request):
-            raise AssertionError("expected to be asked by begin alone")
-
-    tasks: set[asyncio.Task | None] = set()
-    answer = run(branches([["m", "m"]] * 3, "n"), Quick())
-    assert (answer.text, answer.usage.calls, answer.latency_s, len(tasks)) == ("7", 7, 1.5, 1)
-
-
 @pytest.mark.parametrize("turns", [0, 1])
 @pytest.mark.parametrize("metered", [False, True])
 def test_an_error_that_is_no_failed_call_ends_the_run_and_leaves_no_call(metered, turns):
@@ -117,7 +102,6 @@ def test_latency_is_the_critical_path_and_usage_adds_up():
     assert answer.latency_s == pytest.approx(1.5)
     assert answer.usage.calls == 7
     assert answer.usage.dollars == pytest.approx(7 * (10 * 1.0 + 2 * 2.0) / 1e6)
-    assert Expense(3.0, 5, 7.0) - Expense(1.0, 2, 3.0) == Expense(2.0, 3, 4.0)
     assert Usage(1, 2, 3.0, 3.0, 4, 1) + Usage(1, 1, 1.0, 0.0, 1, 1) == Usage(2, 3, 4.0, 3.0, 5, 2)
 
 

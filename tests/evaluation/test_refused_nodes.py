@@ -76,20 +76,14 @@ def test_refused_questions_are_lost_never_wrong_and_fail_no_evaluation():
     counts = feedback.n_scored, feedback.n_unscored, feedback.n_lost
     assert counts == (1, 9, 0)
     assert feedback.accuracy == 1.0
+    evidence = Evidence(questions)
+    evidence.add(topologies.single("m"), feedback)
+    assert not len(evidence.missing(topologies.single("m"), np.arange(10)))  # asked no more
     environment = Environment(TASK, PROMPT, Sampling(), POOL, client, max_unscored=0.0)
     assert not environment.failed(feedback)
     lost = replace(feedback, results=(*feedback.results, QuestionResult("x", None, error="down")))
     assert environment.failed(lost)
     assert lost.error == "down"
-
-
-def test_evidence_asks_no_refused_question_again():
-    questions = [Question(f"q{k}", f"{k} + 4", str(k + 4)) for k in range(4)]
-    client = Refusing(lambda r: "Q: 3 + 4" in r.messages[-1].content)
-    graph = topologies.single("m")
-    evidence = Evidence(questions)
-    evidence.add(graph, asked(graph, client, questions, grade_nodes=True))
-    assert not len(evidence.missing(graph, np.arange(4)))
 
 
 def test_infrastructure_comes_before_a_refusal():

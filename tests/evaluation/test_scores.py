@@ -38,25 +38,16 @@ def test_scores_make_a_mean_with_students_interval():
     low, high = found.interval
     assert 0 <= low < 0.5 < high <= 1
     assert found.interval == mean_interval([0.25, 0.75, 0.5], 0.95)
-    wanted = ttest_1samp([0.5, 0.6, 0.4, 0.7], 0).confidence_interval(0.95)
-    over_seeds = mean_of([0.5, 0.6, 0.4, 0.7])
+    values = [0.5, 0.6, 0.4, 0.7]
+    over_seeds, wanted = mean_of(values), ttest_1samp(values, 0).confidence_interval(0.95)
     assert (over_seeds.low, over_seeds.high) == pytest.approx((wanted.low, wanted.high))
-    low, high = mean_interval([0.8, 0.8], 0.95)  # few that agree are not certain
-    assert high - low > 0.5
+    low, high = mean_interval([0.8, 0.8], 0.95)
+    assert high - low > 0.5  # few that agree are not certain
     assert mean_interval([], 0.95) == (0.0, 1.0)
 
 
-def test_the_interval_holds_what_it_promises():
-    rng = np.random.default_rng(0)
-    held = 0
-    for _ in range(400):
-        low, high = mean_interval(rng.beta(2, 5, 20).tolist(), 0.95)
-        held += low <= 2 / 7 <= high
-    assert held / 400 >= 0.95
-
-
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])
-@pytest.mark.parametrize(("ahead", "behind"), [(5, 1), (3, 3), (9, 0), (0, 2)])
+@pytest.mark.parametrize(("ahead", "behind"), [(5, 1), (3, 3), (0, 2)])
 def test_flips_are_mcnemars_test_where_answers_are_right_or_wrong(ahead, behind, alternative):
     expected = binomtest(ahead, ahead + behind, 0.5, alternative=alternative).pvalue
     differences = [1.0] * ahead + [-1.0] * behind + [0.0] * 7
@@ -105,79 +96,56 @@ def test_a_grade_that_is_none_names_the_kind_and_the_question(grade):
         asyncio.run(Grader(Odd()).grade(Question("q", "?", "x"), "text"))
 
 
-SUM = Question("q", "2 + 2", "4")
-
-
 class Counted(MathTask):
-    """Counts gradings; the first `failures` of them find no child process."""
+    """Counts gradings; the first of them finds no child process."""
 
-    def __init__(self, failures: int = 0) -> None:
-        self.graded = 0
-        self.failures = failures
+    graded = 0
 
     def grade(self, question: Question, text: str) -> bool:
         self.graded += 1
-        if self.graded <= self.failures:
+        if self.graded == 1:
             raise CallFailed("no child process")
         return super().grade(question, text)
 
 
-def verdicts(grader: Grader, *asked: tuple[Question, str]) -> list[bool]:
-    async def grade() -> list[bool]:
-        return [await grader.grade(question, text) for question, text in asked]
+def test_the_same_extracted_answer_is_graded_once_and_a_failure_is_not_remembered():
+    grader, question = Grader(task := Counted()), Question("q", "2 + 2", "4")
 
-    return asyncio.run(grade())
+    def graded(text: str) -> float:
+        return asyncio.run(grader.grade(question, text))
 
-
-def test_the_same_text_and_the_same_extracted_answer_are_graded_once():
-    task = Counted()
-    said = ["It is 4", "It is 4", "The answer is 4.", "It is 5", "The answer is 5."]
-    found = verdicts(Grader(task), *((SUM, text) for text in said))
-    assert found == [True, True, True, False, False]
-    assert task.graded == 2
-
-
-def test_a_failure_of_the_grader_is_not_remembered():
-    grader = Grader(Counted(failures=1))
     with pytest.raises(CallFailed, match="no child process"):
-        verdicts(grader, (SUM, "4"))
-    assert verdicts(grader, (SUM, "4")) == [True]
+        graded("It is 4")
+    said = ["It is 4", "It is 4", "The answer is 4.", "It is 5", "The answer is 5."]
+    assert [graded(text) for text in said] == [True, True, True, False, False]
+    assert task.graded == 3
 
 
 JOINT = Objective(kind="joint", weight=0.4, half_s=10.0)
 
 
-class TestValue:
-    def test_joint_is_the_weighted_sum_of_accuracy_and_speed(self):
-        assert Objective().of(0.6, 1.0) == Objective().of(0.6, 100.0) == 0.6
-        assert JOINT.of(0.5, 10.0) == pytest.approx(0.6 * 0.5 + 0.4 * 0.5)
-        assert JOINT.of(0.5, 0.0) == pytest.approx(0.6 * 0.5 + 0.4)
-        assert JOINT.value(Feedback((QuestionResult("q", 0.5, "", 1.0),))) == pytest.approx(
-            JOINT.of(0.5, 1.0)
-        )
-
-    @pytest.mark.parametrize("objective", [Objective(), JOINT])
-    def test_the_value_is_the_mean_of_the_questions_shares(self, objective):
-        outcomes = [None if k % 7 == 0 else k % 3 == 0 for k in range(40)]
-        results = [QuestionResult(str(k), right, "", k / 8) for k, right in enumerate(outcomes)]
-        known = Feedback(tuple(results), Usage(), 0.0)
-        shares = objective.shares(known)
-        assert np.isnan(shares).sum() == known.n_unscored
-        assert np.nanmean(shares) == pytest.approx(objective.value(known))
-
-    @given(st.floats(0, 1), st.floats(0, 1e6), st.floats(0, 1))
-    def test_it_stays_within_0_and_1_and_never_rewards_waiting(self, accuracy, latency, weight):
-        objective = Objective(kind="joint", weight=weight)
-        assert 0.0 <= objective.of(accuracy, latency) <= 1.0
-        assert objective.of(accuracy, latency + 1.0) <= objective.of(accuracy, latency)
+def test_joint_is_the_weighted_sum_of_accuracy_and_speed():
+    assert Objective().of(0.6, 1.0) == Objective().of(0.6, 100.0) == 0.6
+    assert JOINT.of(0.5, 10.0) == pytest.approx(0.6 * 0.5 + 0.4 * 0.5)
+    assert JOINT.of(0.5, 0.0) == pytest.approx(0.6 * 0.5 + 0.4)
+    assert JOINT.value(Feedback((QuestionResult("q", 0.5, "", 1.0),))) == pytest.approx(
+        JOINT.of(0.5, 1.0)
+    )
 
 
-class TestParetoFront:
-    @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 100)), max_size=30))
-    def test_a_point_is_left_out_exactly_if_another_is_as_good_in_both(self, points):
-        front = pareto_front(points)
-        for k, (accuracy, latency) in enumerate(points):
-            covered = any(
-                points[j][0] >= accuracy and points[j][1] <= latency for j in front if j != k
-            )
-            assert (k in front) != covered
+@pytest.mark.parametrize("objective", [Objective(), JOINT])
+def test_the_value_is_the_mean_of_the_questions_shares(objective):
+    outcomes = [None if k % 7 == 0 else k % 3 == 0 for k in range(40)]
+    results = [QuestionResult(str(k), right, "", k / 8) for k, right in enumerate(outcomes)]
+    known = Feedback(tuple(results), Usage(), 0.0)
+    shares = objective.shares(known)
+    assert np.isnan(shares).sum() == known.n_unscored
+    assert np.nanmean(shares) == pytest.approx(objective.value(known))
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 100)), max_size=30))
+def test_a_point_is_left_out_exactly_if_another_is_as_good_in_both(points):
+    front = pareto_front(points)
+    for k, (accuracy, latency) in enumerate(points):
+        others = [points[j] for j in front if j != k]
+        assert (k in front) != any(a >= accuracy and s <= latency for a, s in others)

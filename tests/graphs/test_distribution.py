@@ -114,7 +114,6 @@ def test_probabilities_are_probabilities_whatever_the_logits(d):
     assert (edges[~d.forward] == 0).all()
     assert ((edges >= 0) & (edges <= 1)).all()
     assert not draws.edges[:, ~d.forward].any()
-    assert d.model_probabilities().sum(axis=-1) == pytest.approx(np.ones(d.n))
     assert d.role_probabilities(draws.in_degrees).sum(axis=-1) == pytest.approx(np.ones((16, d.n)))
     # Five standard errors: about one chance in two million for each of them.
     many = d.sample(4000)
@@ -123,5 +122,3 @@ def test_probabilities_are_probabilities_whatever_the_logits(d):
     assert np.abs(models - d.model_probabilities()).max() < 5 * 0.5 / np.sqrt(4000)
     roles = np.eye(len(ROLES))[many.roles] - d.role_probabilities(many.in_degrees)
     assert np.abs(roles.mean(axis=0)).max() < 5 * 0.5 / np.sqrt(4000)
-    for gradient in (d.gradients(draws).theta, d.gradients(draws).pi, d.gradients(draws).psi):
-        assert np.isfinite(gradient).all()

@@ -57,10 +57,9 @@ def test_the_contest_tries_it_where_answers_of_one_model_and_of_several_meet(rol
     assert {len(graph.model_counts()) > 1 for graph in tried} == {True, False}
 
 
-@pytest.mark.parametrize("method", ["agent_reinforce", "random"])
-def test_a_loop_proposes_it(role, brief, method):
-    start = {MODEL: 6}
-    searcher = make_searcher(method, Problem(brief, SearchSettings(), AgentSettings(), start, 0))
+def test_a_loop_proposes_it(role, brief):
+    problem = Problem(brief, SearchSettings(), AgentSettings(), {MODEL: 6}, 0)
+    searcher = make_searcher("agent_reinforce", problem)
     proposed = [CollaborationGraph.from_json(text) for text in loop(searcher, rounds=10)]
     assert role.name in {node.role for graph in proposed for node in graph.nodes}
 

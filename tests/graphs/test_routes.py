@@ -16,7 +16,7 @@ from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles, role_names
 from ttsgraph.graphs.router import HEAD, MOST_CHARACTERS, Router, tokens
-from ttsgraph.graphs.topologies import parallel, routed, single
+from ttsgraph.graphs.topologies import parallel, routed, single, with_sink
 from ttsgraph.searching.response.routing import Learner
 from ttsgraph.tasks.base import Question
 
@@ -84,9 +84,7 @@ def test_a_changed_byte_of_the_parameters_is_found(learnt):
             Router.of(data | {name: value})
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\n\n", "\x00\x01\ud800", "z" * 1_000_000, "星はどこですか" * 50, "add" * 9, "?"]
-)
+@pytest.mark.parametrize("text", ["", "\x00\x01\ud800", "z" * 1_000_000, "星はどこですか" * 50])
 def test_any_text_has_a_branch_by_a_bounded_part_of_it(learnt, text):
     assert 0 <= learnt.choose(Question("q", text, "")) < learnt.branches
     assert sum(tokens(Question("q", text * 9, "")).values()) < 8 * (HEAD + 1000)
@@ -134,8 +132,6 @@ def test_a_router_is_the_last_node_and_has_its_role():
     after = (*ROUTE.edges, (ROUTE.sink, 9))
     with pytest.raises(GraphError, match="last node"):
         CollaborationGraph((*ROUTE.nodes, Node(9, "assistant", "m")), after)
-    plain = Node(ROUTE.sink, "router", "m")
     with pytest.raises(GraphError, match="go together"):
-        check_roles(CollaborationGraph((*ROUTE.nodes[:-1], plain), ROUTE.edges))
-    check_roles(ROUTE)
+        check_roles(with_sink(ROUTE, route=None))
     assert "router" not in role_names()  # no search draws it for a node

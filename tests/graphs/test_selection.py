@@ -54,12 +54,8 @@ def test_a_judge_gives_the_answer_that_its_model_chooses():
     "said",
     [
         "Best: 2",
-        "Best: Solution 2",
         "Best: _2_",
         "It is best 1 times out of 3.\nBest: 2",
-        "best: two",
-        "Answer 2 is clearly the most accurate.",
-        "Solution 1 is wrong.\nBest: #2",
         "After all:\n**2**",
         "Not 1 but 2.",
         "I prefer the second one.",

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import MODELS, POOL, PROMPT, run, run_graph
+from tests.support.running import MODELS, POOL, PROMPT, run
 from tests.support.timed import waited
 from ttsgraph.base.errors import GraphError
 from ttsgraph.evaluation.environment import Environment
@@ -23,7 +23,7 @@ from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, decided, most_frequent
 from ttsgraph.graphs.topologies import until_passed, with_sink
-from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.models.client import Request, Sampling
 from ttsgraph.searching.response.evidence import FORMS
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -36,40 +36,25 @@ def vote(count, waves=(), stop=LOSSLESS):
     return with_sink(graph, waves=waves, stop=stop)
 
 
-def plain(graph):
-    nodes = tuple(Node(n.id, n.role, n.model, NEVER) for n in graph.nodes)
-    return CollaborationGraph(nodes, graph.edges)
-
-
-IN_TWO_STEPS = ("a1", "a2", "b1", None), lambda form: form[0]
-
-
-@pytest.mark.parametrize(("forms", "head"), [(("a", "b", "c", None), None), IN_TWO_STEPS])
 @pytest.mark.parametrize("total", [1, 2, 3, 4, 5])
-def test_a_vote_is_decided_exactly_when_no_completion_changes_it(total, forms, head):
-    """In two steps it may be decided where nothing tells so."""
-    told = 0
+def test_a_vote_is_decided_exactly_when_no_completion_changes_it(total):
+    forms = ("a", "b", "c", None)
     for known in product((*forms, "missing"), repeat=total):
         there = {k: form for k, form in enumerate(known) if form != "missing"}
         gaps = [k for k in range(total) if k not in there]
         ends = set()
         for rest in product(forms, repeat=len(gaps)):
             whole = there | dict(zip(gaps, rest, strict=True))
-            ends.add(most_frequent([whole[k] for k in range(total)], head))
+            ends.add(most_frequent(whole[k] for k in range(total)))
         one = len(ends) == 1 and (not gaps or any(there.values()))
-        told += one
-        assert decided(there, total, head) == one or (head and one), known
-    assert told > len(forms) ** total or total < 3
-    assert most_frequent(["b1", "b1", "a1", "a2", "a2"], head) == ("a2" if head else "b1")
+        assert decided(there, total) == one, known
 
 
 @pytest.mark.parametrize(
     ("replies", "waves", "stop", "asked", "seconds"),
     [
         ("7797899", (3, 1), LOSSLESS, 5, 1.5),  # decided
-        ("7777899", (4, 1), LOSSLESS, 4, 0.5),
         ("78787", (2, 2, 1), LOSSLESS, 5, 1.5),
-        ("7777777", (), LOSSLESS, 7, 0.5),  # one wave
         ("7777777", (4,), NEVER, 7, 1.0),
         ("777788888", (1,), BETA, 4, 2.0),  # clear before it is decided
         ("    7", (1,), BETA, 5, 2.5),  # blanks have no form
@@ -87,11 +72,11 @@ READS = ("voter", "voter", "assistant", "fuser")
 
 
 @st.composite
-def voting_graphs(draw, gates=False, readers=READS):
-    """DAGs of up to nine nodes with votes in waves, and perhaps gates; `readers` are the roles of
+def voting_graphs(draw, gates=False, readers=READS, most=9):
+    """DAGs of up to `most` nodes with votes in waves, and perhaps gates; `readers` are the roles of
     those that hear others.
     """
-    n = draw(st.integers(2, 9))
+    n = draw(st.integers(2, most))
     edges = {(i, j) for j in range(n) for i in range(j) if draw(st.booleans())}
     edges |= {(i, n - 1) for i in range(n - 1) if not any(a == i for a, _ in edges)}
     nodes = []
@@ -119,62 +104,21 @@ def replying(seed):
     return reply
 
 
-@settings(max_examples=40, deadline=None)
-@given(voting_graphs(), st.integers(0, 1000))
-def test_lossless_stops_answer_what_the_whole_graph_answers(graph, seed):
-    whole = run(plain(graph), ScriptedClient(replying(seed)))
-    stopped = run(graph, ScriptedClient(replying(seed)))
-    assert stopped.text == whole.text
-    assert {i: whole.node_texts[i] for i in stopped.node_texts} == dict(stopped.node_texts)
-    assert set(stopped.completions) <= set(whole.completions)
-
-
-class Uneven(ScriptedClient):
-    """Answers after a while that differs between calls and seeds."""
-
-    def __init__(self, reply, seed):
-        super().__init__(reply)
-        self.seed = seed
-
-    async def complete(self, request: Request) -> Completion:
-        for _ in range((int(request.key()[:8], 16) + self.seed) % (5 + self.seed)):
-            await asyncio.sleep(0)
-        return await super().complete(request)
-
-
-@settings(max_examples=40, deadline=None)
-@given(voting_graphs(gates=True), st.integers(0, 1000))
-def test_what_is_asked_does_not_depend_on_timing(graph, seed):
-    check_roles(graph)
-    runs = []
-    for pace in range(4):
-        client = Uneven(replying(seed), pace)
-        answer = run(graph, client)
-        keys = sorted(r.key() for r in client.requests)
-        runs.append((answer.text, dict(answer.node_texts), answer.latency_s, keys))
-    assert runs.count(runs[0]) == len(runs)
-
-
-def cascade(over=0.0):
-    """Three cheap votes, and two of another model that alone decide where those disagree."""
-    graph = topologies.parallel(["m"] * 3 + ["n"] * 2, "m", "voter")
-    return with_sink(graph, gate=Gate(over, (0, 1, 2)))
-
-
 FUSED = topologies.parallel(["m"] * 3, "n", "fuser")
+# Three cheap votes, and two of another model that alone decide where those disagree.
+CASCADE = with_sink(topologies.parallel([*"mmmnn"], "m", "voter"), gate=Gate(0.0, (0, 1, 2)))
 
 
 @pytest.mark.parametrize(
     ("graph", "replies", "text", "dear", "seconds"),
     [
         # A gate that disagrees or sees no form runs its node.
-        (with_sink(FUSED, gate=Gate(0.0)), "777", "7", 0, 0.5),
         (with_sink(FUSED, gate=Gate(0.34)), "787", "7", 0, 0.5),
         (with_sink(FUSED, gate=Gate(0.0)), "787", "9", 1, 1.0),
         (with_sink(FUSED, gate=Gate(0.0)), "   ", "9", 1, 1.0),
         # A branch behind a gate runs only where it is needed, and alone decides.
-        (cascade(), "777", "7", 0, 0.5),
-        (cascade(), "787", "9", 2, 1.0),
+        (CASCADE, "777", "7", 0, 0.5),
+        (CASCADE, "787", "9", 2, 1.0),
     ],
 )
 def test_a_gate_asks_what_is_behind_it_only_where_answers_differ(
@@ -190,6 +134,7 @@ def test_a_gate_asks_what_is_behind_it_only_where_answers_differ(
 @given(voting_graphs(gates=True), st.integers(0, 99))
 def test_json_and_hash_know_stops_waves_and_gates(graph, shift):
     assert CollaborationGraph.from_json(graph.to_json()) == graph
+    assert CollaborationGraph.from_digraph(graph.digraph) == graph
 
     def moved(node):
         gate = node.gate and Gate(node.gate.over, tuple(i + shift for i in node.gate.watches))
@@ -214,11 +159,8 @@ def test_trimming_keeps_what_makes_sense_of_gates_and_waves(graph, calls):
 def test_what_is_asked_later_is_another_graph():
     stops = (BETA, Stop("beta", 0.9), NEVER)
     graphs = [vote(5), vote(5, (3,)), vote(5, (3, 1)), *(vote(5, (1,), stop) for stop in stops)]
-    nodes = [Node(i, "assistant", m) for i, m in enumerate("mmnn")]
-    edges = tuple((i, 4) for i in range(4))
-    for watches in ((0, 1), (0, 2), (2, 3)):
-        last = Node(4, "fuser", "m", gate=Gate(0.2, watches))
-        graphs.append(CollaborationGraph((*nodes, last), edges))
+    plain = topologies.parallel([*"mmnn"], "m")
+    graphs += [with_sink(plain, gate=Gate(0.2, w)) for w in ((0, 1), (0, 2), (2, 3))]
     assert len({graph.content_hash for graph in graphs}) == len(graphs)
 
 
@@ -230,17 +172,13 @@ OF_0_3 = {"over": 0.3}
     [
         ({"stop": "soon"}, "found 'soon'"),
         ({"stop": {"rule": "beta"}}, "expected a stop level"),
-        ({"stop": {"rule": "beta", "level": 0.4}}, "found 0.4"),
         ({"stop": {"rule": "beta", "level": 0.9}}, "needs 'wave'"),
         ({"wave": 0}, "'wave.0'.* found 0"),
-        ({"gate": 0.3}, "'gate'.* found 0.3"),
         ({"gate": {"over": 1}}, "'over' of a gate to be at least 0 and below 1"),
         ({"gate": OF_0_3 | {"watches": [7]}}, "not among its predecessors"),
         ({"gate": OF_0_3}, "the same either way"),
         ({"role": "fuser", "wave": 2}, "found lossless at role 'fuser'"),
         ({"stop": "passed", "wave": 1}, "at a node that checks"),
-        ({"role": "verifier", "stop": "lossless", "wave": 1}, "at a node that checks"),
-        ({"role": "verifier", "stop": "passed"}, "needs 'wave'"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_with_the_reason(settings_of_it, message):
@@ -276,22 +214,18 @@ class Even:
         return self.math.extract(text) in {"0", "2", "4"}
 
 
-def answer_of(graph, client, task, question):
-    return asyncio.run(run_graph(graph, question, task, PROMPT, Sampling(), POOL, client))
-
-
 @pytest.mark.parametrize(
     ("replies", "asked", "taken"),
     [
         ((RIGHT, WRONG, WRONG), 1, RIGHT),
-        ((WRONG, RIGHT, LUCKY), 2, RIGHT),
         ((WRONG, LUCKY, RIGHT), 2, LUCKY),
         ((WRONG, "no code", WRONG), 3, WRONG),
     ],
 )
 def test_the_examples_of_a_problem_decide_and_not_its_hidden_tests(replies, asked, taken):
     client = ScriptedClient(lambda request: replies[request.replica])
-    answer = answer_of(until_passed(["m"] * 3, "verifier"), client, get_task("humaneval"), TWICE)
+    graph = until_passed(["m"] * 3, "verifier")
+    answer = run(graph, client, TWICE, get_task("humaneval"))
     assert (len(client.requests), answer.text) == (asked, taken)
 
 
@@ -317,8 +251,8 @@ def test_arrays_searches_and_services_stop_at_the_same_answer(columns, waves, ga
 
         client = ScriptedClient(reply)
         question = Question("q", "?", "0")
-        answer = answer_of(graph, client, Even(), question)
-        assert len(client.requests) == wanted.count()[k]
+        answer = run(graph, client, question, Even())
+        assert len(client.requests) == sum(made[k] for made in wanted.calls.values())
         assert answer.text == ("no idea" if classes[4][k] < 0 else str(classes[4][k]))
         served, begun = waited(graph, reply, Even(), question)
         assert (served.text, begun) == (answer.text, set(answer.completions))

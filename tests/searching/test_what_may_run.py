@@ -16,10 +16,9 @@ from tests.support.routers import by_field
 from ttsgraph.base.errors import BudgetError, TTSGraphError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import Budget, CostModel, Lengths
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths, MeanCost
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.mean_cost import MeanCost
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, VOTER
 from ttsgraph.graphs.stopping import LOSSLESS
 from ttsgraph.models.client import Usage

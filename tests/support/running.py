@@ -11,7 +11,7 @@ from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
-from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 MODELS = ("m", "n")
@@ -25,8 +25,10 @@ async def run_graph(graph: CollaborationGraph, question: Question, *asked: Any) 
     return await GraphRunner(graph, *asked).answer(question)
 
 
-def run(graph: CollaborationGraph, client: Client, question: Question = QUESTION) -> NodeAnswer:
-    return asyncio.run(run_graph(graph, question, TASK, PROMPT, Sampling(), POOL, client))
+def run(
+    graph: CollaborationGraph, client: Client, question: Question = QUESTION, task: Task = TASK
+) -> NodeAnswer:
+    return asyncio.run(run_graph(graph, question, task, PROMPT, Sampling(), POOL, client))
 
 
 def simulated(profile: Profile, task: str) -> Environment:

@@ -25,7 +25,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.evaluation.executor import manner_of
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import get_role, head_of, with_waves
+from ttsgraph.graphs.roles import get_role, with_waves
 from ttsgraph.graphs.stopping import decided, disagreement, most_frequent
 from ttsgraph.models import reasoning
 from ttsgraph.models.client import Request, cut_at_stop
@@ -138,7 +138,7 @@ def _reader(task: Task) -> partial[str | None]:
     the package finalanswer, or extracts answers in another way.
     """
     own = inspect.getattr_static(type(task), "extract") is not ReadTask.extract
-    if isinstance(task, ReadTask) and not own and head_of(task) is None:
+    if isinstance(task, ReadTask) and not own:
         reader = task.reader()
         if reader.func.__module__.startswith("finalanswer."):
             return reader

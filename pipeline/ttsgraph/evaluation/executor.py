@@ -18,8 +18,8 @@ from typing import TypeVar
 from ttsgraph.base.errors import CallFailed, ContextOverflow, NoAnswer, PromptRefused
 from ttsgraph.graphs.budget import longest_run
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of
-from ttsgraph.graphs.stopping import ALL, NextMove, Patience, QuestionState, TakeAnswer
+from ttsgraph.graphs.roles import Ballot, Role, get_role
+from ttsgraph.graphs.stopping import ALL, NextMove, Patience, QuestionState
 from ttsgraph.models.client import Client, Completion, Request, Sampling, Usage, with_room
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.tasks.base import CodeTask, Question, Task, passes, read_answer
@@ -109,10 +109,10 @@ class GraphRunner:
         self.sink = graph.sink
         greedy = {name for name, manner in self.manners.items() if manner.sampling.greedy}
         self.replicas = draw_numbers(graph, greedy, lambda model: self.manners[model].asks)
-        form, head = partial(read_answer, self.task), head_of(self.task)
-        # the initial state of every question
-        self.asking = QuestionState(graph, self.roles, form, head)
-        self.sources = self.asking.ask(self.sink)
+        self.form = partial(read_answer, self.task)
+        asking = QuestionState(graph, self.roles, self.form)
+        # Every question begins at these nodes, and with these stages.
+        self.sources, self.stage = asking.ask(self.sink), asking.stage
         self.begin = with_room(self.client.begin)
         self.branches = [replace(self, graph=branch) for branch in graph.branches if graph.route]
         # Checks that start programs run in a thread, to leave the event loop free.
@@ -180,9 +180,10 @@ class Run:
         self.runner = runner = runner.of(question)
         self.question = question
         self._begin = begin or (lambda i, request: runner.begin(request))
-        self.asking = runner.asking.begun(patience)
+        self.asking = QuestionState(
+            runner.graph, runner.roles, runner.form, patience, runner.stage.copy()
+        )
         self.texts = self.asking.texts
-        self.closed: list[int] = []
         self.completions: dict[int, Completion] = {}
         self.errors: dict[int, CallFailed | NoAnswer] = {}
         self.failures: dict[int, CallFailed] = {}
@@ -237,9 +238,8 @@ class Run:
             step = asking.decide(i)
             if step is NextMove.RUN:
                 queue += self._run(i)
-            elif isinstance(step, TakeAnswer):
-                self.closed += [i] if step.closed else []
-                self.texts[i] = self.texts[step.of]
+            elif isinstance(step, int):
+                self.texts[i] = self.texts[step]
                 queue += asking.arrived(i)
             elif step is NextMove.ASK:
                 queue += asking.go_on(i)
@@ -287,7 +287,7 @@ class Run:
         for i in graph.order:
             there = self.asking.heard(graph.predecessors[i])
             if i in self.asking.stage and i not in self.texts and there:
-                self.texts[i] = self.texts[self.asking.leader(there).of]
+                self.texts[i] = self.texts[self.asking.leader(there)]
         if self.runner.sink not in self.texts:
             self.failures.setdefault(self.runner.sink, CallFailed("no answer before the deadline"))
 
@@ -380,7 +380,7 @@ class Run:
             return self._arrived(i, "")
         inputs = self.runner.graph.reads[i]
         if self.asking.patience.fallback and self.asking.heard(inputs):
-            self.texts[i] = self.texts[self.asking.leader(inputs).of]
+            self.texts[i] = self.texts[self.asking.leader(inputs)]
             self.fallbacks.append(i)
         elif isinstance(error, CallFailed):
             return self._lose(i, error)

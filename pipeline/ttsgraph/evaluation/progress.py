@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from operator import add, sub
 
 from ttsgraph.models.client import Usage
 
@@ -53,14 +54,10 @@ class Expense:
     wall_s: float = 0.0
 
     def __add__(self, other: Expense) -> Expense:
-        return Expense(
-            self.dollars + other.dollars, self.tokens + other.tokens, self.wall_s + other.wall_s
-        )
+        return Expense(*map(add, astuple(self), astuple(other)))
 
     def __sub__(self, other: Expense) -> Expense:
-        return Expense(
-            self.dollars - other.dollars, self.tokens - other.tokens, self.wall_s - other.wall_s
-        )
+        return Expense(*map(sub, astuple(self), astuple(other)))
 
 
 Event = QuestionDone | IterationStart | BestScore | Expense | str

@@ -12,14 +12,16 @@ import math
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError, GraphError, SettingsError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, ROUTER, check_roles, fitted, get_role
+from ttsgraph.graphs.settle import Settled, needs
 from ttsgraph.graphs.stopping import run_times
 from ttsgraph.pool.spec import Lengths as Lengths
 from ttsgraph.pool.spec import ModelPool, ModelSpec
@@ -60,35 +62,25 @@ def missing_facts(model: str, missing: Sequence[str]) -> str:
     )
 
 
-def dollar_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """Return alpha, beta and gamma in dollars: tokens times the model's prices (A.10). This cost is
-    linear in the in-degree, so alpha is 0.
+def coefficients(metric: Metric, model: ModelSpec, task: Lengths) -> Coefficients:
+    """Return alpha, beta and gamma in the metric's unit. Dollars (tokens times the model's prices,
+    A.10) and seconds (at the model's measured speed) are linear in the in-degree, so alpha is 0.
+    Raises SettingsError if the metric needs a fact that the pool doesn't give.
     """
-    beta = model.price.dollars(task.per_answer, task.more_tokens)
-    gamma = model.price.dollars(task.prompt_tokens, task.generated_tokens)
-    return 0.0, beta, gamma
+    if metric == "flops":
+        return flops_coefficients(model, task)
+    units = model.price.dollars if metric == "dollars" else partial(_seconds, model)
+    beta = units(task.per_answer, task.more_tokens)
+    return 0.0, beta, units(task.prompt_tokens, task.generated_tokens)
 
 
-def runtime_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """Return alpha, beta and gamma in seconds, at the model's measured speed. Raises SettingsError
-    if the speed is unknown.
-    """
+def _seconds(model: ModelSpec, read: float, written: float) -> float:
     if model.speed is None:
         raise SettingsError(
             f"a runtime budget needs the speed of model {model.name!r}: set `speed` in the"
             " profile's pool"
         )
-    per_prompt_token, per_generated_token = model.speed
-    beta = per_prompt_token * task.per_answer + per_generated_token * task.more_tokens
-    gamma = per_prompt_token * task.prompt_tokens + per_generated_token * task.generated_tokens
-    return 0.0, beta, gamma
-
-
-COEFFICIENTS: Mapping[Metric, Callable[[ModelSpec, Lengths], Coefficients]] = {
-    "flops": flops_coefficients,
-    "dollars": dollar_coefficients,
-    "runtime": runtime_coefficients,
-}
+    return model.speed[0] * read + model.speed[1] * written
 
 
 class CostModel:
@@ -110,14 +102,12 @@ class CostModel:
         self.task = task
         self.metric = metric
         self.lengths = {name: task if isinstance(task, Lengths) else task[name] for name in pool}
-        coefficients = COEFFICIENTS[metric]
         self._coefficients: dict[tuple[str, str], Coefficients] = {}
         for name, spec in pool.items():
-            self._coefficients[name, ""] = coefficients(spec, self.lengths[name])
-            for role in self.lengths[name].by_role:
-                self._coefficients[name, role] = coefficients(
-                    spec, self.lengths[name].reading(role)
-                )
+            lengths = self.lengths[name]
+            for role in ("", *lengths.by_role):
+                known = coefficients(metric, spec, lengths.reading(role))
+                self._coefficients[name, role] = known
         least = float(min(gamma for _, _, gamma in self._coefficients.values()))
         self.unit = least if metric == "flops" else 1.0
 
@@ -136,11 +126,10 @@ class CostModel:
         prompt and answer tokens as an array of shape (Q, 2); 1 for a call whose numbers are unknown
         (NaN).
         """
-        coefficients = COEFFICIENTS[self.metric]
         complete = ~np.isnan(lengths).any(axis=1)
+        tasks = [Lengths(*each) for each in lengths[complete].tolist()]
+        units = [coefficients(self.metric, self.pool[model], task)[2] for task in tasks]
         found = np.ones(len(lengths))
-        spec = self.pool[model]
-        units = [coefficients(spec, Lengths(*each))[2] for each in lengths[complete].tolist()]
         if sum(units) > 0:
             found[complete] = np.array(units) / np.mean(units)
         return found
@@ -187,6 +176,73 @@ class CostModel:
         return math.fsum(costs.values())
 
 
+class MeanCost(CostModel):
+    """Mean cost of a question, estimated from the answer classes on `questions` training questions,
+    over all samples in the arrays that `classes` returns. `passing` is as in `settle`. `sizes`
+    holds, by model, the relative cost of the model's call on each question, 1 on average.
+    """
+
+    def __init__(
+        self,
+        cost: CostModel,
+        classes: Classes,
+        questions: int,
+        passing: BoolArray | None = None,
+        sizes: Mapping[str, FloatArray] | None = None,
+    ) -> None:
+        super().__init__(cost.pool, cost.task, cost.metric)
+        self._classes, self._questions, self._passing = classes, questions, passing
+        self._sizes = sizes or {}
+        self._known: dict[CollaborationGraph, float] = {}
+
+    def each(self, graph: CollaborationGraph) -> FloatArray:
+        """Return the mean cost of each question over samples, for a graph without a route."""
+        return np.asarray(self._by_sample(graph).mean(axis=0))
+
+    def branch_cost(self, graph: CollaborationGraph) -> float:
+        """Return the cost of a question in budget units: exact, or for adaptive graphs the mean
+        plus MARGIN standard errors, but at most the worst case.
+        """
+        if not graph.adaptive:
+            return super().branch_cost(graph)
+        if graph not in self._known:
+            each = self._by_sample(graph)
+            spread = float(each.mean(axis=1).std(ddof=1)) if len(each) > 1 else 0.0
+            error = float(each.mean(axis=0).std(ddof=1)) / math.sqrt(self._questions)
+            mean = float(each.mean()) + MARGIN * math.hypot(error, spread)
+            self._known[graph] = min(super().branch_cost(graph), mean)
+        return self._known[graph]
+
+    def _by_sample(self, graph: CollaborationGraph) -> FloatArray:
+        """Return the cost of each question (columns) in each sample (rows)."""
+        costs = self.node_costs(graph)
+        weights = {i: np.full(self._questions, cost) for i, cost in costs.items()}
+        if graph.adaptive:
+            settled: Settled = {}
+            demand = needs(graph, self._classes(graph, settled), self._passing, settled)
+            weights = demand.weights(costs)
+        elif self.metric == "runtime":
+            return np.full((1, self._questions), super().branch_cost(graph))
+        for i, cost in weights.items():
+            if (size := self._sizes.get(graph.node(i).model)) is not None:
+                weights[i] = cost * np.tile(size, len(cost) // self._questions)
+        summed = self.metric != "runtime"
+        each = sum(weights.values()) if summed else run_times(graph, demand.stages, weights)
+        return np.asarray(each).reshape(-1, self._questions)
+
+
+Classes = Callable[[CollaborationGraph, Settled], Mapping[int, IntArray]]
+"""Function that returns, by node id, the answer classes of every node of a graph. Each value is an
+array with one entry per sample and question; the question index varies fastest. The function adds
+the node outcomes that it computes to its second argument.
+"""
+
+MARGIN = 0.5
+"""Number of standard errors added to an estimated mean cost, so that a limit also holds on new
+questions.
+"""
+
+
 def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> float:
     """Return the largest sum of node weights along a path that ends at the sink."""
     return _heaviest_path({i: graph.predecessors[i] for i in graph.order}, weights)
@@ -212,9 +268,8 @@ def longest_run(
     if not graph.adaptive:
         return critical_path(graph, weights)
     counts = {i: len(groups) for i, groups in graph.stages.items()} if stages is None else stages
-    used = {i: np.full(1, counts.get(i, 0), dtype=np.intp) for i in graph.order}
-    taken = {i: np.full(1, weights[i]) for i in graph.order}
-    return float(run_times(graph, used, taken)[0])
+    used = {i: np.array([counts.get(i, 0)]) for i in graph.order}
+    return float(run_times(graph, used, {i: np.array([weights[i]]) for i in graph.order})[0])
 
 
 def calls_within(limit: float, price: float, most: int) -> int:
@@ -262,9 +317,9 @@ class Budget:
         return self._over(graph)
 
     def _over(self, graph: CollaborationGraph) -> str:
+        # `worst` applies even if the budget limits the mean: no question may cost more, not even
+        # one that never stops early.
         if self.worst < math.inf:
-            # `worst` applies even if the budget limits the mean: no question may cost more, not
-            # even one that never stops early.
             most = max(CostModel.branch_cost(self.cost, branch) for branch in graph.branches)
             if most > self.worst:
                 return f"{most:.4g} for one question is over budget.worst {self.worst:g}"
@@ -314,7 +369,7 @@ class Budget:
         sink = nodes[-1].id
         by_price = iter(sorted(nodes[:-1], key=lambda node: self.cost.single(node.model)))
         while True:
-            before = _without_stranded(known, before)
+            before = _live(known, before)
             if len(before[sink]) < get_role(known[sink].role).min_in_degree:
                 known[sink] = replace(known[sink], role=ASSISTANT)
             costs = {i: self.cost.node_cost(known[i], len(read)) for i, read in before.items()}
@@ -327,10 +382,11 @@ class Budget:
                     f"the sink by itself ({known[sink].model}) costs {total:.4g}, which is over"
                     f" the budget of {self.fixed_limit:g}"
                 )
-            before = _without({next(n.id for n in by_price if n.id in before)}, before)
-        edges = ((a, b) for b, read in before.items() for a in read)
-        kept = (fitted(known[i], read) for i, read in before.items())
-        return CollaborationGraph(tuple(kept), tuple(edges))
+            gone = next(node.id for node in by_price if node.id in before)
+            before = _among(before.keys() - {gone}, before)
+        edges = tuple((a, b) for b, read in before.items() for a in read)
+        kept = tuple(fitted(known[i], read) for i, read in before.items())
+        return CollaborationGraph(kept, edges)
 
     def require_feasible(self) -> None:
         """Raise BudgetError if not even the cheapest single call fits the budget."""
@@ -343,25 +399,19 @@ class Budget:
             )
 
 
-def _without(removed: Set[int], before: Mapping[int, Set[int]]) -> Mapping[int, Set[int]]:
-    return {i: read - removed for i, read in before.items() if i not in removed}
+def _among(kept: Set[int], before: Mapping[int, Set[int]]) -> Mapping[int, Set[int]]:
+    return {i: read & kept for i, read in before.items() if i in kept}
 
 
-def _without_stranded(
-    nodes: Mapping[int, Node], before: Mapping[int, Set[int]]
-) -> Mapping[int, Set[int]]:
+def _live(nodes: Mapping[int, Node], before: Mapping[int, Set[int]]) -> Mapping[int, Set[int]]:
     """Return `before` without nodes that lead nowhere or have too few predecessors for their role.
     The last node, the sink, stays.
     """
-    *others, _ = before
+    least = {i: get_role(nodes[i].role).min_in_degree for i in before}
+    *_, sink = before
     while True:
-        leading = set[int]().union(*before.values())
-        stranded = {
-            i
-            for i in others
-            if i in before
-            and (i not in leading or len(before[i]) < get_role(nodes[i].role).min_in_degree)
-        }
-        if not stranded:
+        kept = {i for read in before.values() for i in read if len(before[i]) >= least[i]}
+        kept.add(sink)
+        if len(kept) == len(before):
             return before
-        before = _without(stranded, before)
+        before = _among(kept, before)

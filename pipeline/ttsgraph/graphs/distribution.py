@@ -115,29 +115,9 @@ class GraphDistribution:
         """Return a distribution with the same probability for every edge, and uniform roles and
         models.
         """
-        theta = np.full((n, n), float(_bounded_logit(edge_probability)))
-        return cls(
-            roles, models, theta, np.zeros((n, len(roles))), np.zeros((n, len(models))), rng, alpha
-        )
-
-    @classmethod
-    def of_edges(
-        cls,
-        edges: FloatArray,
-        roles: Sequence[str],
-        models: Sequence[str],
-        pi: FloatArray,
-        psi: FloatArray,
-        rng: np.random.Generator,
-        alpha: float,
-        ids: tuple[int, ...] = (),
-    ) -> GraphDistribution:
-        """Return a distribution with these edge probabilities, an array of shape (n, n) for n
-        nodes.
-        """
-        made = cls(roles, models, np.zeros(edges.shape), pi, psi, rng, alpha, ids)
-        made.set_edge_probabilities(edges)
-        return made
+        theta = theta_of(np.full((n, n), edge_probability))
+        pi, psi = np.zeros((n, len(roles))), np.zeros((n, len(models)))
+        return cls(roles, models, theta, pi, psi, rng, alpha)
 
     @property
     def n(self) -> int:
@@ -147,7 +127,7 @@ class GraphDistribution:
     @property
     def forward(self) -> BoolArray:
         """(n, n) mask of the edges i -> j that can exist: those with i < j."""
-        return np.triu(np.ones((self.n, self.n), dtype=bool), k=1)
+        return _forward(self.n)
 
     def edge_probabilities(self) -> FloatArray:
         """Return the (n, n) probabilities of edges, 0 outside the forward mask."""
@@ -185,9 +165,8 @@ class GraphDistribution:
 
     def sample(self, count: int) -> Draws:
         """Return `count` independent raw draws: models, then edges, then roles given in-degrees."""
-        models = self._choose(
-            np.broadcast_to(self.model_probabilities(), (count, self.n, len(self.models)))
-        )
+        likely = np.broadcast_to(self.model_probabilities(), (count, *self.psi.shape))
+        models = self._choose(likely)
         edges = self.rng.random((count, self.n, self.n)) < self.edge_probabilities()
         roles = self._choose(self.role_probabilities(edges.sum(axis=1)))
         return Draws(edges, roles, models)
@@ -271,11 +250,10 @@ class GraphDistribution:
         """Return the distribution without the nodes that have these ids. Raises SettingsError if
         the sink is among them.
         """
-        keep = [row for row, i in enumerate(self.ids) if i not in set(removed)]
-        if not keep or keep[-1] != self.n - 1:
+        keep = [row for row, i in enumerate(self.ids) if i not in removed]
+        if self.ids[-1] in removed:
             raise SettingsError("expected to keep the sink, but it is among the nodes to remove")
-        theta = self.theta[np.ix_(keep, keep)]
-        ids = tuple(self.ids[row] for row in keep)
+        ids, theta = tuple(self.ids[row] for row in keep), self.theta[np.ix_(keep, keep)]
         return replace(self, theta=theta, pi=self.pi[keep], psi=self.psi[keep], ids=ids)
 
     def with_models(self, models: Sequence[str]) -> GraphDistribution:
@@ -290,7 +268,7 @@ class GraphDistribution:
 
     def set_edge_probabilities(self, probabilities: FloatArray) -> None:
         """Replace theta with the logits of these (n, n) probabilities; only forward edges count."""
-        self.theta = _bounded_logit(np.where(self.forward, probabilities, 0.5))
+        self.theta = theta_of(probabilities)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the distribution as plain data: ids, roles, models, alpha, and three tables of
@@ -318,8 +296,16 @@ def _kept(logits: FloatArray) -> list[list[float]]:
     return (logits.round(KEPT_DECIMALS) + 0.0).tolist()  # + 0.0 turns -0.0 into 0.0
 
 
-def _bounded_logit(probability: float | FloatArray) -> FloatArray:
-    return np.clip(logit(np.asarray(probability, dtype=float)), -MAX_LOGIT, MAX_LOGIT)
+def theta_of(probabilities: FloatArray) -> FloatArray:
+    """Return the logits of (n, n) edge probabilities, bounded by MAX_LOGIT; only forward edges
+    count.
+    """
+    likely = np.where(_forward(len(probabilities)), probabilities, 0.5)
+    return np.clip(logit(likely), -MAX_LOGIT, MAX_LOGIT)
+
+
+def _forward(n: int) -> BoolArray:
+    return np.triu(np.ones((n, n), dtype=bool), k=1)
 
 
 def _one_hot(indices: IntArray, size: int) -> FloatArray:

@@ -69,7 +69,7 @@ class CollaborationGraph:
         for one, next_one in pairwise(self.nodes):
             if one.id == next_one.id:
                 raise GraphError(f"expected each node id once, found {one.id} more than once")
-        known = {node.id for node in self.nodes}
+        known = self._by_id
         for a, b in self.edges:
             if a not in known or b not in known:
                 raise GraphError(
@@ -126,7 +126,11 @@ class CollaborationGraph:
         """Node id -> predecessors that the node reads when it runs: those that its gate doesn't
         watch, or all predecessors if the gate watches all or there is no gate.
         """
-        return {node.id: self._unwatched(node) or self.predecessors[node.id] for node in self.nodes}
+        watches = {node.id: node.gate.watches if node.gate else () for node in self.nodes}
+        return {
+            i: tuple(p for p in before if p not in watches[i]) or before
+            for i, before in self.predecessors.items()
+        }
 
     @cached_property
     def route(self) -> Route | None:
@@ -144,27 +148,26 @@ class CollaborationGraph:
     @property
     def main_branch(self) -> CollaborationGraph:
         """The branch that receives the most questions; without a route, this graph."""
-        shares = self.route.router.shares if self.route else (1.0,)
-        return self.branches[shares.index(max(shares))]
+        return self.branches[self._shares.index(max(self._shares))]
 
     @cached_property
     def asked(self) -> Mapping[int, float]:
         """Node id -> share of questions whose branch contains it; 1 without a route."""
-        shares = self.route.router.shares if self.route else (1.0,)
-        found = {self.sink: 1.0}
-        for share, branch in zip(shares, self.branches, strict=True):
-            for node in branch.nodes:
-                found[node.id] = min(1.0, found.get(node.id, 0.0) + share) if self.route else 1.0
-        return found
+        parts = [*zip(self._shares, self.branches, strict=True)]
+        found = {i: sum(share for share, part in parts if i in part._by_id) for i in self.order}
+        return {i: min(1.0, share) for i, share in found.items()} | {self.sink: 1.0}
+
+    @property
+    def _shares(self) -> tuple[float, ...]:
+        return self.route.router.shares if self.route else (1.0,)
 
     def up_to(self, node_id: int) -> CollaborationGraph:
         """Return the subgraph that ends in this node."""
         kept = {node_id}
-        for node in reversed(self.order):
-            if node in kept:
-                kept.update(self.predecessors[node])
+        for i in reversed(self.order):
+            kept.update(self.predecessors[i] if i in kept else ())
         nodes = tuple(node for node in self.nodes if node.id in kept)
-        return CollaborationGraph(nodes, tuple(e for e in self.edges if kept.issuperset(e)))
+        return CollaborationGraph(nodes, tuple(edge for edge in self.edges if edge[1] in kept))
 
     def branch_of(self, question: Question) -> int:
         """Return the index of the branch that answers a question; 0 without a route."""
@@ -177,31 +180,27 @@ class CollaborationGraph:
         """
         found: dict[int, tuple[tuple[int, ...], ...]] = {}
         for node in self.nodes:
+            before = self.predecessors[node.id]
             if node.route:
                 found[node.id] = tuple((end,) for end in node.route.ends)
-                continue
-            watched = () if node.gate is None else node.gate.watches or self.predecessors[node.id]
-            rest = self.predecessors[node.id] if node.gate is None else self._unwatched(node)
-            waves = in_waves(rest, node.waves) if rest or not watched else ()
-            found[node.id] = ((watched,) if watched else ()) + waves
+            elif node.gate:
+                watched = node.gate.watches or before
+                rest = tuple(i for i in before if i not in watched)
+                found[node.id] = (watched, *(in_waves(rest, node.waves) if rest else ()))
+            else:
+                found[node.id] = in_waves(before, node.waves)
         return found
-
-    def _unwatched(self, node: Node) -> tuple[int, ...]:
-        watched = node.gate.watches if node.gate else ()
-        return tuple(i for i in self.predecessors[node.id] if i not in watched) if watched else ()
 
     @cached_property
     def late_edges(self) -> Mapping[tuple[int, int], int]:
         """Edge -> index of the stage in which the edge's source is asked, for edges whose stage is
         not the first.
         """
-        return {
-            (a, b): k
-            for b, stages in self.stages.items()
-            for k, stage in enumerate(stages)
-            for a in stage
-            if k
-        }
+        found = {}
+        for node in self.nodes:
+            for k, stage in enumerate(self.stages[node.id]):
+                found.update({(i, node.id): k for i in stage if k})
+        return found
 
     @cached_property
     def adaptive(self) -> bool:
@@ -212,11 +211,6 @@ class CollaborationGraph:
     def order(self) -> tuple[int, ...]:
         """Node ids by level, then by id: a topological order."""
         return tuple(i for level in self.levels for i in level)
-
-    @cached_property
-    def places(self) -> Mapping[int, int]:
-        """Node id -> the node's position in `order`."""
-        return {i: k for k, i in enumerate(self.order)}
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
@@ -418,22 +412,17 @@ def _ranked(values: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:
 def _descriptions(
     graph: CollaborationGraph, colours: dict[int, int], budget: list[int]
 ) -> Iterable[str]:
-    classes: dict[int, list[int]] = {}
-    for i, colour in colours.items():
-        classes.setdefault(colour, []).append(i)
-    ties = (sorted(members) for _, members in sorted(classes.items()) if len(members) > 1)
-    tied = next(ties, None)
+    sizes = Counter(colours.values())
+    tied = min((colour for colour, size in sizes.items() if size > 1), default=None)
     if tied is None:
         yield _describe(graph, colours)
         return
     # One of each set of twins is enough: they have the same predecessors and successors, so
     # swapping them changes nothing.
-    late = graph.late_edges
-    twins: dict[tuple[tuple[int, ...], ...], int] = {}
-    for i in tied:
-        after = graph.successors[i]
-        stages = tuple(late.get((i, s), 0) for s in after) if late else ()
-        twins.setdefault((graph.predecessors[i], after, stages), i)
+    twins: dict[Any, int] = {}
+    for i in sorted(i for i, colour in colours.items() if colour == tied):
+        after = [(j, graph.late_edges.get((i, j), 0)) for j in graph.successors[i]]
+        twins.setdefault((graph.predecessors[i], tuple(after)), i)
     for member in twins.values():
         # Mark one member of the tie and refine again; trying every member makes this complete.
         marked = {i: (colour, i != member) for i, colour in colours.items()}
@@ -444,11 +433,8 @@ def _descriptions(
 
 
 def _describe(graph: CollaborationGraph, position: Mapping[int, int]) -> str:
-    nodes = [graph.node(i).label for i, _ in sorted(position.items(), key=lambda item: item[1])]
-    late = graph.late_edges
+    nodes = [graph.node(i).label for i in sorted(position, key=position.__getitem__)]
+    late = {edge: [stage] for edge, stage in graph.late_edges.items()}
     # An edge is described with its stage, unless that stage is the first.
-    edges = sorted(
-        (position[a], position[b], *((late[a, b],) if (a, b) in late else ()))
-        for a, b in graph.edges
-    )
+    edges = sorted([position[a], position[b], *late.get((a, b), [])] for a, b in graph.edges)
     return json.dumps([nodes, edges], separators=(",", ":"))

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import (
     BeforeValidator,
     Field,
+    PlainSerializer,
     PlainValidator,
     StrictInt,
     StrictStr,
@@ -30,8 +31,8 @@ class Route:
 
     __pydantic_config__ = CLOSED
 
-    router: Annotated[Router, PlainValidator(Router.of)]
     ends: Annotated[tuple[StrictInt, ...], Field(alias="to")]
+    router: Annotated[Router, PlainValidator(Router.of), PlainSerializer(Router.to_json)]
 
     def __lt__(self, other: Route) -> bool:
         return (self.router.text, self.ends) < (other.router.text, other.ends)
@@ -41,11 +42,7 @@ class Route:
         whose final node ran, or the router's default branch if there is none.
         """
         known = (k for k, end in enumerate(self.ends) if end in asked)
-        return next(known, int(self.router.data["default"]))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the route as plain data for a graph file."""
-        return {"to": list(self.ends), "router": self.router.to_json()}
+        return next(known, self.router.default)
 
 
 def _as_rule(stop: Any) -> Any:
@@ -78,7 +75,7 @@ class Node:
     id: StrictInt
     role: StrictStr
     model: StrictStr
-    stop: Annotated[Stop, BeforeValidator(_as_rule)] = LOSSLESS
+    stop: Annotated[Stop, BeforeValidator(_as_rule), PlainSerializer(Stop.to_json)] = LOSSLESS
     waves: Waves = ()
     gate: Gate | None = None
     route: Route | None = None
@@ -94,18 +91,20 @@ class Node:
         description of edges.
         """
         plain = (self.role, self.model, 0)  # the 0 keeps hashes as they were recorded
-        more: dict[str, Any] = {"gate": self.gate.over} if self.gate else {}
-        more |= {name: value for name, value in self.settings.items() if name in ("stop", "wave")}
+        more = {name: value for name, value in self.settings.items() if name in ("stop", "wave")}
+        more |= {"gate": self.gate.over} if self.gate else {}
         more |= {"route": self.route.router.hash} if self.route else {}
         return (*plain, json.dumps(more, sort_keys=True)) if more else plain
 
     @property
     def settings(self) -> dict[str, Any]:
         """Settings other than id, role and model, as plain data for a graph file."""
-        found: dict[str, Any] = {"stop": self.stop.to_json()} if self.stop != LOSSLESS else {}
-        found |= {"wave": list(self.waves)} if self.waves else {}
-        found |= {"gate": self.gate.to_json()} if self.gate else {}
-        return found | ({"route": self.route.to_json()} if self.route else {})
+        if self.stop == LOSSLESS and not self.adaptive:
+            return {}
+        written: dict[str, Any] = _NODE.dump_python(
+            self, mode="json", by_alias=True, exclude_defaults=True, exclude=set(KEYS[:3])
+        )
+        return written
 
 
 _NODE = TypeAdapter(Node)

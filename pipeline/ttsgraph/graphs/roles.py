@@ -28,7 +28,7 @@ from finalanswer.formulas import NUMERALS
 from finalanswer.letters import LETTERS, letter_in
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate, Head, Stop, most_frequent
+from ttsgraph.graphs.stopping import LOSSLESS, PASSED, Gate, Stop, most_frequent
 from ttsgraph.models.client import Message
 from ttsgraph.tasks.base import Question, Task, can_vote, lacks_check, passes, read_answer
 from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
@@ -95,7 +95,7 @@ class Role:
     outline: Outline = "slanted"
 
     def __post_init__(self) -> None:
-        if sum(way is not None for way in (self.speak, self.decide, self.pick)) != 1:
+        if [self.speak, self.decide, self.pick].count(None) != 2:
             raise GraphError(f"role {self.name!r}: expected exactly one of speak, decide and pick")
         if self.speak is None:
             return
@@ -142,18 +142,10 @@ GIVEN = ("task", "prompt", "question", "answers")
 
 def majority(task: Task, answers: Sequence[str]) -> str:
     """Return the most frequent answer, verbatim; on a tie, the earliest. Answers without a form
-    count only if no answer has one. If the kind defines a `head`, the vote has two stages.
+    count only if no answer has one.
     """
-    extracted = [read_answer(task, answer) for answer in answers]
-    winner = most_frequent(extracted, head_of(task))
-    return answers[0] if winner is None else answers[extracted.index(winner)]
-
-
-def head_of(task: Task) -> Head | None:
-    """Return the function that gives the first-stage key of a two-stage vote on this task kind, or
-    None if the kind has no such vote.
-    """
-    return getattr(task, "head", None)
+    forms = [read_answer(task, answer) for answer in answers]
+    return answers[forms.index(most_frequent(forms))]
 
 
 def passing(ballot: Ballot) -> str:
@@ -169,18 +161,15 @@ def by_weight(ballot: Ballot) -> str:
     count only if no answer has one. An answer of a model with accuracy p (1/2 if unmeasured) weighs
     -log(1 - p), so the sum measures how unlikely it is that all agreeing models are wrong.
     """
-    weights: dict[str, float] = {}
+    weights: dict[str | None, float] = {}
     forms = [read_answer(ballot.task, answer) for answer in ballot.answers]
     for form, accuracy in zip(forms, ballot.accuracies, strict=True):
         if form is not None:
             probability = 0.5 if accuracy is None else min(max(accuracy, SURE), 1 - SURE)
             weights[form] = weights.get(form, 0.0) - math.log(1 - probability)
-    if not weights:
-        return ballot.answers[0]
-    most = max(weights.values())
     # Rounding must not separate equal sums.
-    winner = next(form for form in forms if form is not None and weights[form] > most - 1e-9)
-    return ballot.answers[forms.index(winner)]
+    most = max(weights.values(), default=0.0) - 1e-9
+    return ballot.answers[next(k for k, form in enumerate(forms) if weights.get(form, 0.0) > most)]
 
 
 SURE = 0.02
@@ -286,59 +275,55 @@ def get_role(name: str) -> Role:
 def check_roles(graph: CollaborationGraph) -> None:
     """Raise GraphError if a role is unknown or doesn't fit its node's settings."""
     for node in graph.nodes:
-        role = get_role(node.role)
-        found = len(graph.reads[node.id])
-        problem = ""
-        if found < role.min_in_degree:
-            problem = (
-                f"role {node.role!r} needs at least {role.min_in_degree} predecessor, found {found}"
-            )
-        elif (node.waves or node.stop != LOSSLESS) and not role.may_stop(node.stop):
-            problem = (
-                "expected 'wave' with stop rule passed at a node that checks answers, or with any"
-                f" other stop rule at a vote; found {node.stop.rule} at role {node.role!r}"
-            )
-        elif role.routes != (node.route is not None):
-            problem = (
-                f"role {ROUTER!r} and a route go together; found role {node.role!r}"
-                f" {'without' if role.routes else 'with'} a route"
-            )
-        elif role.by_majority and node.gate and len(graph.stages[node.id]) == 1:
-            problem = (
-                "a vote over only the nodes that its gate watches is the same either way; let it"
-                " read other nodes too"
-            )
-        if problem:
+        if problem := _misfit(graph, node, get_role(node.role)):
             raise GraphError(f"node {node.id}: {problem}")
+
+
+def _misfit(graph: CollaborationGraph, node: Node, role: Role) -> str:
+    found = len(graph.reads[node.id])
+    if found < role.min_in_degree:
+        return f"role {node.role!r} needs at least {role.min_in_degree} predecessor, found {found}"
+    if (node.waves or node.stop != LOSSLESS) and not role.may_stop(node.stop):
+        return (
+            "expected 'wave' with stop rule passed at a node that checks answers, or with any"
+            f" other stop rule at a vote; found {node.stop.rule} at role {node.role!r}"
+        )
+    if role.routes != (node.route is not None):
+        way = "without" if role.routes else "with"
+        return f"role {ROUTER!r} and a route go together; found role {node.role!r} {way} a route"
+    if role.by_majority and node.gate and len(graph.stages[node.id]) == 1:
+        return (
+            "a vote over only the nodes that its gate watches is the same either way; let it"
+            " read other nodes too"
+        )
+    return ""
 
 
 def fitted(node: Node, before: Set[int]) -> Node:
     """Return the node without the gate and vote settings that have no meaning for its role and
     predecessors.
     """
-    votes = get_role(node.role).by_majority
-    if not get_role(node.role).may_stop(node.stop):
+    role, gate = get_role(node.role), node.gate
+    if not role.may_stop(node.stop):
         node = replace(node, waves=(), stop=LOSSLESS)
-    if node.gate is None:
+    if gate is None:
         return node
-    watches = tuple(i for i in node.gate.watches if i in before)
-    none_left = not before or (bool(node.gate.watches) and not watches)
-    if none_left or (votes and set(watches or before) == set(before)):
-        return replace(node, gate=None)
-    return replace(node, gate=Gate(node.gate.over, watches))
+    watches = tuple(i for i in gate.watches if i in before)
+    none_left = not before or (bool(gate.watches) and not watches)
+    same = role.by_majority and set(watches or before) == set(before)
+    return replace(node, gate=None if none_left or same else Gate(gate.over, watches))
 
 
 def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> CollaborationGraph:
     """Return the graph with these waves at each vote that specifies neither waves nor a stop rule.
     The graph's answers stay the same.
     """
-    if not waves:
-        return graph
-    nodes = []
-    for node in graph.nodes:
-        plain = not node.waves and node.stop == LOSSLESS
-        takes_them = plain and get_role(node.role).by_majority
-        nodes.append(replace(node, waves=waves) if takes_them else node)
+    plain = {
+        node.id
+        for node in graph.nodes
+        if not node.waves and node.stop == LOSSLESS and get_role(node.role).by_majority
+    }
+    nodes = (replace(node, waves=waves) if node.id in plain else node for node in graph.nodes)
     return CollaborationGraph(tuple(nodes), graph.edges)
 
 

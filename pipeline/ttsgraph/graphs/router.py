@@ -15,13 +15,15 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from operator import add
-from typing import TYPE_CHECKING, Any
+from operator import add, mul
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from ttsgraph.base.errors import GraphError
+from pydantic import Field, StrictInt, StrictStr, model_validator
+
+from ttsgraph.base.errors import GraphError, SettingsError
+from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.rounding import DIGITS
 
 if TYPE_CHECKING:  # slow to import, and a split needs no arrays
@@ -97,29 +99,67 @@ def key_of(question: Question) -> str:
     return hashlib.blake2b(text, digest_size=KEY // 2).hexdigest()
 
 
-@dataclass(frozen=True)
-class Router:
-    """Parameters of a router as canonical JSON text. Two routers are equal if their texts are.
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Share = Annotated[Number, Field(ge=0)]
 
-    `of` builds a router from plain data with these keys:
 
-    branches   number of branches
-    default    branch that a trained router prefers on a tie
-    shares     share of the questions by branch; weights of a graph's mean cost
-    loads      by branch, mean cost of its questions there, relative to the mean over all questions
-    tokens, idf, mean, spread, weights, intercept   only if trained: `weights` has a row per token
-               and length, and a column per branch
-    held_out   branch -> keys of the training questions that go there, although the trained
-               router would send them elsewhere
-    learnt     number of training questions, score on them, versions of the code
+class Router(ClosedModel):
+    """Parameters of a router. Two routers are equal if their canonical texts are.
 
-    Raises GraphError if the parameters are not valid.
+    The tables from `tokens` to `weights` belong to a trained router; a split has none of them.
+    `weights` has a row per token and length, and a column per branch. `of` and `new` build a router
+    from plain data, and raise GraphError if the parameters are not valid.
     """
 
-    text: str
+    branches: Annotated[StrictInt, Field(ge=2)]
+    """number of branches"""
+    default: Annotated[StrictInt, Field(ge=0)] = 0
+    """branch that a trained router prefers on a tie"""
+    shares: tuple[Share, ...]
+    """share of the questions by branch; weights of a graph's mean cost"""
+    given_loads: tuple[Share, ...] = Field(default=(), alias="loads")
+    """mean cost of each branch's questions there, relative to the mean over all questions"""
+    held_out: dict[Annotated[int, Field(ge=0)], tuple[str, ...]] = Field(default={})
+    """branch -> keys of the training questions that go there, although the trained router would
+    send them elsewhere"""
+    history: Any = Field(default=None, alias="learnt")
+    """number of training questions, score on them, versions of the code"""
+    tokens: tuple[StrictStr, ...] | None = None
+    idf: tuple[Number, ...] = ()
+    mean: tuple[Number, ...] = ()
+    spread: tuple[Annotated[Number, Field(gt=0)], ...] = ()
+    intercept: tuple[Number, ...] = ()
+    weights: tuple[tuple[Number, ...], ...] = ()
+    _text: str = ""
 
-    def __post_init__(self) -> None:
-        _check(self.data, len(self.text))
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        count, words = self.branches, len(self.tokens or ())
+        sizes = {"shares": count} | ({"given_loads": count} if self.given_loads else {})
+        tables = {"idf": words, "mean": len(LENGTHS), "spread": len(LENGTHS), "intercept": count}
+        tables["weights"] = words + len(LENGTHS)
+        sizes |= tables if self.tokens is not None else dict.fromkeys(tables, 0)
+        for name, size in sizes.items():
+            if (found := len(getattr(self, name))) != size:
+                raise ValueError(f"expected {size} values of {name!r}, found {found}")
+        if {len(row) for row in self.weights} - {count}:
+            raise ValueError(f"expected {count} weights in each row")
+        if max([self.default, *self.held_out]) >= count:
+            raise ValueError(f"expected branches from 0 to {count - 1} in 'default' and 'held_out'")
+        if abs(sum(self.shares) - 1) >= 1e-3:
+            raise ValueError(f"expected shares that sum to 1, found {self.shares}")
+        return self
+
+    @property
+    def text(self) -> str:
+        """The parameters as canonical JSON text."""
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Router) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Router:
@@ -141,12 +181,22 @@ class Router:
     def new(cls, data: Mapping[str, Any]) -> Router:
         """Return a router with these parameters. Raises GraphError if they are not valid."""
         try:
-            return cls(json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False))
+            text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise GraphError(
                 "expected a router's parameters to be plain data, but JSON can't hold them:"
                 f" {error}"
             ) from None
+        if len(text) > MOST_CHARACTERS:
+            raise GraphError(
+                f"expected a router of at most {MOST_CHARACTERS} characters, found {len(text)}"
+            )
+        try:
+            made = parse(cls, json.loads(text), "router")
+        except SettingsError as error:
+            raise GraphError(str(error)) from None
+        made._text = text
+        return made
 
     @classmethod
     def split(cls, shares: Sequence[float]) -> Router:
@@ -170,43 +220,31 @@ class Router:
         return {"hash": self.hash, **self.data}
 
     @property
-    def branches(self) -> int:
-        """Number of branches."""
-        return int(self.data["branches"])
-
-    @property
-    def shares(self) -> tuple[float, ...]:
-        """Share of the questions that each branch receives."""
-        return tuple(self.data["shares"])
-
-    @property
     def loads(self) -> tuple[float, ...]:
         """Weight of each branch in the mean cost: its share of the questions times their relative
         cost.
         """
-        loads = self.data.get("loads", [1.0] * self.branches)
-        return tuple(share * load for share, load in zip(self.shares, loads, strict=True))
+        return tuple(map(mul, self.shares, self.given_loads or (1.0,) * self.branches))
 
     @property
     def learnt(self) -> bool:
         """True for a trained router, False for a split."""
-        return "tokens" in self.data
+        return self.tokens is not None
 
     @cached_property
-    def _held_out(self) -> dict[str, int]:
-        held_out = self.data.get("held_out", {})
-        return {key: int(branch) for branch, keys in held_out.items() for key in keys}
+    def _branch_of_key(self) -> dict[str, int]:
+        return {key: branch for branch, keys in self.held_out.items() for key in keys}
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        return {token: place for place, token in enumerate(self.data["tokens"])}
+        return {token: place for place, token in enumerate(self.tokens or ())}
 
     @cached_property
     def _arrays(self) -> dict[str, FloatArray]:
         import numpy as np
 
         names = ("idf", "mean", "spread", "weights", "intercept")
-        return {name: np.array(self.data[name], dtype=float) for name in names}
+        return {name: np.array(getattr(self, name)) for name in names}
 
     def choose(self, question: Question) -> int:
         """Return the index of the branch that answers the question; defined for any text."""
@@ -214,8 +252,8 @@ class Router:
             place = int(key_of(question), 16) / 16**KEY
             ends = accumulate(self.shares)
             return next((k for k, end in enumerate(ends) if place < end), self.branches - 1)
-        held_out = self._held_out.get(key_of(question)) if self._held_out else None
-        return self.decide(question) if held_out is None else held_out
+        branch = self._branch_of_key.get(key_of(question))
+        return self.decide(question) if branch is None else branch
 
     def decide(self, question: Question) -> int:
         """Return the branch that a trained router picks: the one with the highest score. On a tie,
@@ -223,24 +261,23 @@ class Router:
         """
         scores = self.scores(question).round(DIGITS)
         best = float(scores.max())
-        default = int(self.data["default"])
-        return default if scores[default] >= best else int(scores.argmax())
+        return self.default if scores[self.default] >= best else int(scores.argmax())
 
     def scores(self, question: Question) -> FloatArray:
         """Return the expected score of each branch on a question, minus the price of the branch."""
         import numpy as np
 
-        arrays = self._arrays
-        places_of = self._places
-        seen = [(places_of[t], n) for t, n in tokens(question).items() if t in places_of]
+        arrays, place_of = self._arrays, self._places
+        idf, weights = arrays["idf"], arrays["weights"]
+        seen = [(place_of[t], n) for t, n in tokens(question).items() if t in place_of]
         sizes = standard(np.array(lengths(question.text)), arrays["mean"], arrays["spread"])
-        scores = arrays["intercept"] + sizes @ arrays["weights"][len(arrays["idf"]) :]
+        scores = arrays["intercept"] + sizes @ weights[len(idf) :]
         if not seen:
             return np.asarray(scores)
         places = np.array([place for place, _ in seen])
         counts = np.array([count for _, count in seen], dtype=float)
-        values = (1 + np.log(counts)) * arrays["idf"][places]
-        return np.asarray(scores + values / np.linalg.norm(values) @ arrays["weights"][places])
+        values = (1 + np.log(counts)) * idf[places]
+        return np.asarray(scores + values / np.linalg.norm(values) @ weights[places])
 
 
 def standard(values: FloatArray, mean: FloatArray, spread: FloatArray) -> FloatArray:
@@ -251,66 +288,3 @@ def standard(values: FloatArray, mean: FloatArray, spread: FloatArray) -> FloatA
 
     far = np.clip((values - mean) / spread, -SEEN_FROM, SEEN_FROM)
     return np.asarray(far * LENGTH_WEIGHT)
-
-
-_LEARNT = {"tokens", "idf", "mean", "spread", "weights", "intercept"}
-_PLAIN = {"branches", "default", "shares", "loads"}
-_KNOWN = {*_PLAIN, "held_out", "learnt", *_LEARNT}
-
-
-def _check(data: dict[str, Any], size: int) -> None:
-    """Raise GraphError if a router's parameters are not valid."""
-
-    def expect(right: bool, what: str) -> None:
-        if not right:
-            raise GraphError(f"expected a router {what}")
-
-    expect(size <= MOST_CHARACTERS, f"of at most {MOST_CHARACTERS} characters, found {size}")
-    expect(not set(data) - _KNOWN, f"without unknown keys, found {sorted(set(data) - _KNOWN)[:1]}")
-    split = set(data) <= _PLAIN
-    expect(
-        split or set(data) >= _LEARNT,
-        "with only shares (a split), or with all parameters of a trained router: tokens, idf,"
-        " mean, spread, weights and intercept",
-    )
-    count = data.get("branches")
-    expect(type(count) is int and count >= 2, f"with at least 2 branches, found {count!r}")
-    assert isinstance(count, int)
-    places = [data.get("default", 0)]
-    places += [int(k) if str(k).isdigit() else -1 for k in data.get("held_out", {})]
-    expect(
-        all(type(place) is int and 0 <= place < count for place in places),
-        f"whose 'default' and 'held_out' branches are from 0 to {count - 1}, found {places!r}",
-    )
-    shares: Any = data.get("shares")
-    expect(
-        _numbers(shares, count) and min(shares) >= 0 and abs(sum(shares) - 1) < 1e-3,
-        f"with {count} shares of at least 0 that sum to 1, found {shares!r}",
-    )
-    loads: Any = data.get("loads", shares)
-    expect(
-        _numbers(loads, count) and min(loads) >= 0,
-        f"with {count} loads of at least 0, found {loads!r}",
-    )
-    if not split:
-        tokens = len(data["tokens"])
-        rows = data["weights"]
-        sizes = {"idf": tokens, "mean": len(LENGTHS), "spread": len(LENGTHS), "intercept": count}
-        expect(
-            all(isinstance(token, str) for token in data["tokens"])
-            and all(_numbers(data[name], size) for name, size in sizes.items())
-            and min(data["spread"]) > 0
-            and isinstance(rows, list)
-            and len(rows) == tokens + len(LENGTHS)
-            and all(_numbers(row, count) for row in rows),
-            f"with {tokens} idf values, {len(LENGTHS)} means and positive spreads, {count}"
-            f" intercepts and {tokens + len(LENGTHS)} x {count} weights, all of them numbers",
-        )
-
-
-def _numbers(values: Any, count: int) -> bool:
-    return (
-        isinstance(values, list)
-        and len(values) == count
-        and all(type(value) in (int, float) and math.isfinite(value) for value in values)
-    )

@@ -9,7 +9,7 @@ without a form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,47 +48,48 @@ def settle(
     check. Without it, a verifier is treated as a plain vote, but if its stop rule is `passed`,
     exactly the right answers are assumed to pass. A weighted vote is treated as a plain vote.
     """
-    node = graph.node(node_id)
-    before = graph.predecessors[node_id]
-    stages = graph.stages[node_id]
-    place = {p: k for k, p in enumerate(before)}
+    node, role = graph.node(node_id), get_role(graph.node(node_id).role)
+    before, stages = graph.predecessors[node_id], graph.stages[node_id]
     count = len(classes[before[0]])
     taken: IntArray = np.full(count, RUNS)
     used: IntArray = np.full(count, len(stages))
     is_open = np.ones(count, dtype=bool)
-    first = 0
+
+    def take(stopping: BoolArray, leader: IntArray, asked: int) -> None:
+        np.copyto(taken, leader, where=stopping)
+        np.copyto(used, asked, where=stopping)
+        np.copyto(is_open, False, where=stopping)
+
+    def places_of(members: Sequence[int]) -> IntArray:
+        return np.array([before.index(p) for p in members])
+
     if node.gate:
-        watched = np.stack([classes[p] for p in stages[0]])
-        leader, votes = leading(watched)
-        closed = 1 - votes / len(watched) <= node.gate.over
-        taken = np.where(closed, np.array([place[p] for p in stages[0]])[leader], taken)
-        used = np.where(closed, 1, used)
-        is_open = ~closed
-        first = 1
-    role = get_role(node.role)
+        leader, votes = leading(np.stack([classes[p] for p in stages[0]]))
+        closed = 1 - votes / len(stages[0]) <= node.gate.over
+        take(closed, places_of(stages[0])[leader], 1)
     if role.calls_model:
         return NodeOutcomes(taken, used)
-    later = stages[first:] or (graph.reads[node_id],)
+    later = stages[bool(node.gate) :] or (graph.reads[node_id],)
     members = [p for stage in later for p in stage]
-    places = np.array([place[p] for p in members])
+    places = places_of(members)
     inputs = np.stack([classes[p] for p in members])
     ballot = Votes(inputs)
     checked = role.checks and (passing is not None or node.stop == PASSED)
-    passed = Votes(np.where(_passes(inputs, passing), inputs, -1)) if checked else ballot
+    passed = Votes(np.where(_passes(inputs, passing), inputs, -1)) if checked else None
     heard = 0
-    for k, stage in enumerate(later, first):
+    for asked, stage in enumerate(later, len(stages) - len(later) + 1):
         heard += len(stage)
-        some = passed.most(heard) > 0
-        leader = ballot.leader(heard)
-        if passed is not ballot:
-            leader = np.where(some, passed.leader(heard), leader)
+        leader, votes = ballot.leading(heard)
+        some = np.zeros(count, dtype=bool)
+        if passed:
+            best, passing_votes = passed.leading(heard)
+            some = passing_votes > 0
+            leader = np.where(some, best, leader)
         if node.stop == PASSED:
-            stopping = is_open & (some | (heard == len(members)))
+            stopping = some | (heard == len(members))
         else:
-            stopping = is_open & ballot.stops(node.stop, heard)
-        taken = np.where(stopping, places[leader], taken)
-        used = np.where(stopping, min(k + 1, len(stages)), used)
-        is_open &= ~stopping
+            stopping = ballot.stops(node.stop, heard, leader, votes)
+        take(is_open & stopping, places[leader], asked)
     return NodeOutcomes(taken, used)
 
 
@@ -106,8 +107,7 @@ def leading(inputs: IntArray) -> tuple[IntArray, IntArray]:
     """Return, for each column, the first position of the most frequent class and its number of
     votes; on a tie, the earliest class leads. Rows of `inputs` are voters, columns are cases.
     """
-    ballot = Votes(inputs)
-    return ballot.leader(len(inputs)), ballot.most(len(inputs))
+    return Votes(inputs).leading(len(inputs))
 
 
 class Votes:
@@ -132,46 +132,31 @@ class Votes:
             np.copyto(self._first, small(place), where=same & (before == 0))
             before = np.add(before, same, out=self._votes[place])
         self._columns = np.arange(count)
-        self._leading: dict[int, IntArray] = {}
 
-    def _leading_form(self, heard: int) -> IntArray:
-        if heard not in self._leading:
-            # Most votes first, then the earliest, then the lowest form; forms not yet seen have no
-            # votes.
-            votes = self._votes[heard - 1]
-            rank = np.where(votes > 0, votes * (self.total + 1) - self._first, -self.total - 1)
-            best = (rank * len(rank) - self._forms).max(axis=0)
-            self._leading[heard] = -best % len(rank)
-        return self._leading[heard]
-
-    def leader(self, heard: int) -> IntArray:
-        """Return, for each case, the position of the leading form among the first `heard` votes; 0
-        if no vote has a form.
+    def leading(self, heard: int) -> tuple[IntArray, IntArray]:
+        """Return, for each case, the position of the leading form among the first `heard` votes (0
+        if no vote has a form), and its number of votes.
         """
-        place = self._first[self._leading_form(heard), self._columns]
-        return np.where(self.most(heard) > 0, place, 0)
+        votes = self._votes[heard - 1]
+        # Most votes first, then the earliest, then the lowest form; forms not yet seen have no
+        # votes.
+        rank = np.where(votes > 0, votes * (self.total + 1) - self._first, -self.total - 1)
+        form = -(rank * len(rank) - self._forms).max(axis=0) % len(rank)
+        most = votes.max(axis=0)
+        return np.where(most > 0, self._first[form, self._columns], 0), most
 
-    def most(self, heard: int) -> IntArray:
-        """Return, for each case, how many of the first `heard` votes are for the leading form."""
-        return np.asarray(self._votes[heard - 1].max(axis=0))
-
-    def stops(self, stop: Stop, heard: int) -> BoolArray:
+    def stops(self, stop: Stop, heard: int, leader: IntArray, most: IntArray) -> BoolArray:
         """Return, for each case, True if the vote stops after its first `heard` answers, by the
-        rule of `stopping.stops`.
+        rule of `stopping.stops`; `leader` and `most` are as returned by `leading`.
         """
-        count = len(self._columns)
         left = self.total - heard
         if not left or stop.rule == "none":
-            return np.full(count, not left)
+            return np.full(len(self._columns), not left)
         votes = self._votes[heard - 1]
-        form = self._leading_form(heard)
-        most = self.most(heard)
         # As in `decided`: a rival gets all missing votes, and wins a tie if it was named first.
         reach = votes + left
-        beaten = (reach > most) | (
-            (reach == most) & (self._first < self._first[form, self._columns])
-        )
-        rivals = (votes > 0) & (self._forms != form)
+        beaten = (reach > most) | ((reach == most) & (self._first < leader))
+        rivals = (votes > 0) & (self._first != leader)
         decided = (most > 0) & (left <= most) & ~(beaten & rivals).any(axis=0)
         return decided | _sure(stop, votes) if stop.confident else decided
 
@@ -180,15 +165,13 @@ def _sure(stop: Stop, votes: IntArray) -> BoolArray:
     """Return, for each case, True if the leader is certain enough for the rule beta. Rows of
     `votes` are forms, columns are cases.
     """
-    two = votes if len(votes) > 1 else np.vstack([0 * votes, votes])
-    top = np.partition(two, -2, axis=0)[-2:]
+    rival, leader = np.partition(np.vstack([0 * votes[:1], votes]), -2, axis=0)[-2:]
     base = int(votes.max(initial=0)) + 1
-    codes = top[1] * base + top[0]
+    pairs = leader * base + rival
     found = np.zeros(base * base, dtype=bool)
-    for code in np.flatnonzero(np.bincount(codes)).tolist():
-        most, rival = divmod(code, base)
-        found[code] = most > 0 and confidence((most, rival)) >= stop.level
-    return np.asarray(found[codes])
+    for pair in np.flatnonzero(np.bincount(pairs)).tolist():
+        found[pair] = confidence(*divmod(pair, base)) >= stop.level
+    return np.asarray(found[pairs])
 
 
 def answered(
@@ -208,9 +191,8 @@ def answered(
     outcome = settle(graph, node_id, classes, passing)
     if settled is not None:
         settled[node_id] = outcome
-    passed = np.stack([classes[p] for p in graph.predecessors[node_id]])[
-        outcome.taken, np.arange(len(outcome.taken))
-    ]
+    inputs = np.stack([classes[p] for p in graph.predecessors[node_id]])
+    passed = inputs[outcome.taken, np.arange(len(outcome.taken))]
     runs = outcome.taken == RUNS
     return np.where(runs, run(), passed) if runs.any() else passed
 
@@ -223,10 +205,6 @@ class GraphDemand:
 
     stages: Mapping[int, IntArray]
     calls: Mapping[int, BoolArray]
-
-    def count(self) -> IntArray:
-        """Return the number of calls in each case."""
-        return np.sum(list(self.calls.values()), axis=0)
 
     def weights(self, costs: Mapping[int, float]) -> dict[int, FloatArray]:
         """Return the cost of each node in each case, given the cost of one call of each node."""
@@ -245,22 +223,20 @@ def needs(
     `passing` is as in `settle`; `settled` holds the outcomes that are already known.
     """
     count = len(classes[graph.sink])
-    asked = {i: np.zeros(count, dtype=bool) for i in graph.order}
-    asked[graph.sink][:] = True
+    asked = {i: np.full(count, i == graph.sink) for i in graph.order}
     stages: dict[int, IntArray] = {}
     calls = {}
     for i in reversed(graph.order):
-        role = get_role(graph.node(i).role)
-        used: IntArray = np.full(count, len(graph.stages[i]))
+        node, groups = graph.node(i), graph.stages[i]
+        stages[i] = asked[i] * len(groups)
         runs = asked[i]
-        if graph.node(i).adaptive:
+        if node.adaptive:
             outcome = (settled or {}).get(i) or settle(graph, i, classes, passing)
-            used = outcome.used
+            stages[i] = asked[i] * outcome.used
             runs = asked[i] & (outcome.taken == RUNS)
-        for k, stage in enumerate(graph.stages[i]):
-            for p in stage:
-                asked[p] = asked[p] | (asked[i] & (used > k))
-        stages[i] = np.where(asked[i], used, 0)
-        if role.calls_model:
+        for k, members in enumerate(groups):
+            for p in members:
+                asked[p] |= stages[i] > k
+        if get_role(node.role).calls_model:
             calls[i] = runs
     return GraphDemand(stages, {i: calls[i] for i in graph.order if i in calls})

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import lru_cache
+from functools import lru_cache, reduce
+from itertools import chain, islice, repeat, takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StrictInt
@@ -107,99 +108,62 @@ class Gate:
                 f"expected the 'over' of a gate to be at least 0 and below 1, found {self.over!r}"
             )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the gate as plain data for a graph file."""
-        return {"over": self.over} | ({"watches": list(self.watches)} if self.watches else {})
-
 
 def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Split the members into waves of these sizes, repeating the last size; without sizes, into a
-    single wave.
+    """Split the members into waves of these sizes, repeating the last size; without sizes or
+    members, into a single wave.
     """
-    if not sizes:
+    if not sizes or not members:
         return (tuple(members),)
-    found: list[tuple[int, ...]] = []
-    start = 0
-    while start < len(members):
-        size = sizes[min(len(found), len(sizes) - 1)]
-        found.append(tuple(members[start : start + size]))
-        start += size
-    return tuple(found)
+    left = iter(members)
+    waves = (tuple(islice(left, size)) for size in chain(sizes, repeat(sizes[-1])))
+    return tuple(takewhile(len, waves))
 
 
-Head = Callable[[str], str]
-"""Function that returns the part of a form that a two-stage vote counts first; the second stage
-counts only forms with the winning part.
-"""
-
-
-def stops(
-    stop: Stop, known: Mapping[int, str | None], total: int, head: Head | None = None
-) -> bool:
+def stops(stop: Stop, known: Mapping[int, str | None], total: int) -> bool:
     """Return True if a vote of `total` answers may stop; `known` holds the forms by position, None
     for an answer without a form.
     """
-    if len(known) >= total:
-        return True
     if stop.rule == "none":
-        return False
-    if decided(known, total, head):
-        return True
+        return len(known) >= total
     votes = Counter(form for form in known.values() if form is not None)
-    counts = tuple(sorted(votes.values(), reverse=True))
-    return stop.confident and bool(counts) and confidence(counts) >= stop.level
+    leader, rival = [*sorted(votes.values(), reverse=True), 0, 0][:2]
+    sure = stop.confident and confidence(leader, rival) >= stop.level
+    return sure or decided(known, total)
 
 
-def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str | None:
+def most_frequent(forms: Iterable[str | None]) -> str | None:
     """Return the most frequent form (on a tie, the earliest), or None if there is no form."""
     votes = Counter(form for form in forms if form is not None)
-    if head is not None and votes:
-        first = most_frequent(map(head, votes.elements()))
-        votes = Counter({form: count for form, count in votes.items() if head(form) == first})
     return max(votes, key=lambda form: votes[form]) if votes else None
 
 
-def decided(known: Mapping[int, str | None], total: int, head: Head | None = None) -> bool:
+def decided(known: Mapping[int, str | None], total: int) -> bool:
     """Return True if no missing answer can change which form is the most frequent (on a tie, the
     earliest).
     """
     left = total - len(known)
-    if left <= 0:
-        return True
-    if head is not None:
-        heads = {k: None if form is None else head(form) for k, form in known.items()}
-        leader = most_frequent(heads[place] for place in sorted(heads))
-        within = {k: form if heads[k] == leader else None for k, form in known.items()}
-        return decided(heads, total) and decided(within, total)
-    votes: Counter[str] = Counter()
-    first: dict[str, int] = {}
-    for place in sorted(known):
-        form = known[place]
-        if form is not None:
-            votes[form] += 1
-            first.setdefault(form, place)
-    if not votes:
-        return False
+    places = [place for place in sorted(known) if known[place] is not None]
+    votes = Counter(known[place] for place in places)
+    if left <= 0 or not votes:
+        return left <= 0
+    first = {known[place]: place for place in reversed(places)}
     missing = next(place for place in range(total) if place not in known)
     leader = max(votes, key=lambda form: (votes[form], -first[form]))
     # A rival does best if it gets all missing votes; a form not yet named would first appear at the
     # first missing place.
-    rivals = [(votes[form], min(first[form], missing)) for form in votes if form != leader]
-    return not any(
-        count + left > votes[leader] or (count + left == votes[leader] and place < first[leader])
-        for count, place in (*rivals, (0, missing))
-    )
+    rivals = [(votes[form] + left, -min(first[form], missing)) for form in votes if form != leader]
+    return max([*rivals, (left, -missing)]) < (votes[leader], -first[leader])
 
 
 @lru_cache(maxsize=4096)
-def confidence(votes: tuple[int, ...]) -> float:
-    """Return the probability that the leader stays ahead of the runner-up, given the vote counts of
-    the forms, largest first.
+def confidence(leader: int, rival: int) -> float:
+    """Return the probability that the leader of a vote stays ahead of the runner-up, given their
+    numbers of votes.
     """
     from ttsgraph.base.special import fair_coin_p  # imports numpy, which is slow
 
-    rival = votes[1] if len(votes) > 1 else 0
-    return fair_coin_p(rival + 1, rival + votes[0] + 1, "greater")
+    return fair_coin_p(rival + 1, rival + leader + 1, "greater")
 
 
 def disagreement(forms: Sequence[str | None]) -> float:
@@ -225,7 +189,7 @@ ALL = Patience()
 
 
 class NextMove(Enum):
-    """Next step of a node, other than to take another node's answer (TakeAnswer)."""
+    """Next step of a node, other than to take another node's answer."""
 
     WAIT = auto()
     """wait for the stage that the node asked for"""
@@ -239,40 +203,24 @@ class NextMove(Enum):
     """fail, because the node lacks answers"""
 
 
-@dataclass(frozen=True, slots=True)
-class TakeAnswer:
-    """Decision to pass on the answer of node `of`, chosen by a vote or a closed gate."""
-
-    of: int
-    closed: bool = False
-
-
 @dataclass(eq=False)
 class QuestionState:
-    """State of one question. By node, `stage` is the index of the stage that an asked node waits
-    for, and `waiting` is how many nodes of that stage have not ended. `texts` holds the answers,
-    `silent` the nodes that will give none, and `lost` the silent nodes whose call failed or whose
-    inputs were lost. `form` extracts the form of a text.
+    """State of one question. `stage` is, by node, the index of the stage that an asked node waits
+    for. `texts` holds the answers, `silent` the nodes that will give none, and `lost` the silent
+    nodes whose call failed or whose inputs were lost. `form` extracts the form of a text.
     """
 
     graph: CollaborationGraph
     roles: Mapping[int, Role]
     form: Callable[[str], str | None]
-    head: Head | None = None
     patience: Patience = ALL
     stage: dict[int, int] = field(default_factory=dict)
-    waiting: dict[int, int] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
     silent: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._forms: dict[int, str | None] = {}
-
-    def begun(self, patience: Patience) -> QuestionState:
-        """Return a copy of this state for another question, before any node has answered."""
-        stage, waiting = self.stage.copy(), self.waiting.copy()
-        return QuestionState(self.graph, self.roles, self.form, self.head, patience, stage, waiting)
 
     def ended(self, node: int) -> bool:
         """Return True if a node has answered or never will."""
@@ -282,83 +230,72 @@ class QuestionState:
         """Return which of these nodes have answered."""
         return [p for p in nodes if p in self.texts]
 
-    def ask(self, node: int) -> list[int]:
-        """Ask a node and all nodes it needs first; return the nodes that can run now, in order."""
+    def awaited(self, node: int) -> tuple[int, ...]:
+        """Return the members of the stage that a node asked for last."""
+        return self.graph.stages[node][self.stage[node]]
+
+    def waits(self, node: int) -> bool:
+        """Return True if a member of the stage that a node asked for has not ended."""
+        # The last member is usually the last to end.
+        return not all(map(self.ended, reversed(self.awaited(node))))
+
+    def ask(self, *nodes: int) -> list[int]:
+        """Ask nodes and all nodes that they need first; return those that can run now, in order."""
         ready: list[int] = []
-        pending = [node]
+        pending = [*nodes]
         while pending:
             i = pending.pop()
-            if i in self.stage:
-                continue
-            self.stage[i] = 0
-            first = self.graph.stages[i][0]
-            pending += first
-            self.waiting[i] = sum(not self.ended(p) for p in first)
-            if not self.waiting[i]:
-                ready.append(i)
-        return self._in_order(ready)
+            if i not in self.stage:
+                self.stage[i] = 0
+                pending += self.awaited(i)
+                ready += [] if self.waits(i) else [i]
+        return sorted(ready, key=self.graph.order.index)
 
     def go_on(self, node: int) -> list[int]:
         """Ask a node's next stage; return the nodes that can run now."""
         self.stage[node] += 1
-        awaited = self.awaited(node)
-        ready = [i for member in awaited for i in self.ask(member)]
-        self.waiting[node] = sum(not self.ended(p) for p in awaited)
-        return self._in_order(ready) if self.waiting[node] else [node]
+        ready = self.ask(*self.awaited(node))
+        return ready if self.waits(node) else [node]
 
     def arrived(self, node: int) -> list[int]:
         """Return the nodes that have to decide again after this one ended, with or without an
         answer.
         """
-        ready = []
-        for after in self.graph.successors[node]:
-            if after not in self.stage or self.ended(after):
-                continue
-            awaited = len(self.graph.stages[after]) == 1 or node in self.awaited(after)
-            self.waiting[after] -= awaited
-            if self.patience.quorum is not None or (awaited and not self.waiting[after]):
-                ready.append(after)
-        return ready
+        asked = [i for i in self.graph.successors[node] if i in self.stage and not self.ended(i)]
+        early = self.patience.quorum is not None
+        return [i for i in asked if early or not self.waits(i)]
 
-    def decide(self, node: int) -> NextMove | TakeAnswer:
-        """Return the next step of an asked node, or the answer that it takes."""
+    def decide(self, node: int) -> NextMove | int:
+        """Return the next step of an asked node, or the node whose answer it takes."""
+        made, stages, stage = self.graph.node(node), self.graph.stages[node], self.stage[node]
         if self.patience.quorum is not None:
             if self._is_over(node):
                 return self.leader(self.graph.reads[node])
             if not self.lost.isdisjoint(self.graph.predecessors[node]) and not self._bears(node):
                 return NextMove.FAIL
-        if self.waiting[node]:
+        if self.waits(node):
             return NextMove.WAIT
-        made = self.graph.node(node)
-        if not made.adaptive:
-            return NextMove.RUN
-        stages, stage = self.graph.stages[node], self.stage[node]
-        goes_on = stage + 1 < len(stages)
         if made.gate and not stage:
             forms = [self._form(p) for p in self.heard(stages[0])]
             if disagreement(forms) <= made.gate.over:
-                return replace(self.leader(stages[0]), closed=True)
-        elif goes_on and made.stop != PASSED:
-            voices = [p for group in stages[1 if made.gate else 0 : stage + 1] for p in group]
-            total = len(self.graph.reads[node])
-            if self.heard(voices) and stops(made.stop, self._known(voices), total, self.head):
-                return self.leader(voices)
-        if goes_on:
-            return NextMove.CHECK if made.stop == PASSED else NextMove.ASK
-        return NextMove.RUN
+                return self.leader(stages[0])
+        if stage + 1 == len(stages):
+            return NextMove.RUN
+        if made.stop == PASSED:
+            return NextMove.CHECK
+        voices = [p for group in stages[bool(made.gate) : stage + 1] for p in group]
+        total = len(self.graph.reads[node])
+        if self.heard(voices) and stops(made.stop, self._known(voices), total):
+            return self.leader(voices)
+        return NextMove.ASK
 
-    def leader(self, nodes: Iterable[int]) -> TakeAnswer:
-        """Return the decision to take the most frequent answer of these nodes, from the first node
-        that gave it. If no answer has a form, the first answer is taken.
+    def leader(self, nodes: Iterable[int]) -> int:
+        """Return the first of these nodes that gave their most frequent answer; if no answer has a
+        form, the first that answered.
         """
         heard = self.heard(nodes)
         forms = [self._form(p) for p in heard]
-        most = most_frequent(forms, self.head)
-        return TakeAnswer(heard[0 if most is None else forms.index(most)])
-
-    def awaited(self, node: int) -> tuple[int, ...]:
-        """Return the members of the stage that a node waits for."""
-        return self.graph.stages[node][self.stage[node]]
+        return heard[forms.index(most_frequent(forms))]
 
     def drop(self) -> set[int]:
         """Withdraw the requests that the sink no longer waits for, so that they can be made again.
@@ -372,41 +309,40 @@ class QuestionState:
                 found.add(i)
                 pending += self.awaited(i)
         for i in [i for i in self.stage if i not in found and not self.ended(i)]:
-            del self.stage[i], self.waiting[i]
+            del self.stage[i]
         return found
 
     def is_sure(self, node: int) -> bool:
         """Return True if neither missing nor lost answers could change the vote of a node."""
         reads = self.graph.reads[node]
         forms = {k: self._form(p) for k, p in enumerate(reads) if p in self.texts}
-        return self.roles[node].by_majority and decided(forms, len(reads), self.head)
+        return self.roles[node].by_majority and decided(forms, len(reads))
 
     def _is_over(self, node: int) -> bool:
         """Return True if a vote is decided before all its voters have answered. Only a certain
         result counts: beta waits for the end of its wave, as in a search.
         """
-        made = self.graph.node(node)
-        reads = self.graph.reads[node]
+        made, reads = self.graph.node(node), self.graph.reads[node]
         forms = self._known(reads)
         return (
             len(forms) < len(reads)
             and self.roles[node].by_majority
             and made.stop.rule != "none"
             and not (made.gate and not self.stage[node])
-            and decided(forms, len(reads), self.head)
+            and decided(forms, len(reads))
             and self._has_quorum(node)
         )
 
     def _bears(self, node: int) -> bool:
         """Return True if a node can continue without its lost inputs."""
-        role = self.roles[node]
-        if role.calls_model and not self.patience.fallback:
+        role, fallback = self.roles[node], self.patience.fallback
+        if role.calls_model and not fallback:
             return False
-        if self.waiting[node] or self.stage[node] + 1 < len(self.graph.stages[node]):
+        if self.waits(node) or self.stage[node] + 1 < len(self.graph.stages[node]):
             return True  # more answers may arrive
         heard = self.heard(self.graph.reads[node])
-        enough = len(heard) >= max(1, role.min_in_degree) or self.heard(self.awaited(node))
-        return bool(enough) and (self.patience.fallback or self._has_quorum(node))
+        enough = len(heard) >= max(1, role.min_in_degree) or bool(self.heard(self.awaited(node)))
+        return enough and (fallback or self._has_quorum(node))
 
     def _has_quorum(self, node: int) -> bool:
         """Return True if a quorum has answered, among the asked voters that have ended."""
@@ -418,18 +354,13 @@ class QuestionState:
         """Return the extracted form of a node's answer, or None if the node has no answer or its
         answer has no form.
         """
-        if node not in self.texts:
-            return None
-        if node not in self._forms:
+        if node in self.texts and node not in self._forms:
             self._forms[node] = self.form(self.texts[node])
-        return self._forms[node]
+        return self._forms.get(node)
 
     def _known(self, nodes: Iterable[int]) -> dict[int, str | None]:
         """Return the forms of the nodes that have ended, by position."""
         return {k: self._form(p) for k, p in enumerate(nodes) if self.ended(p)}
-
-    def _in_order(self, nodes: list[int]) -> list[int]:
-        return sorted(nodes, key=self.graph.places.__getitem__) if len(nodes) > 1 else nodes
 
 
 def run_times(
@@ -443,24 +374,21 @@ def run_times(
     import numpy as np  # slow to import
 
     count = len(used[graph.sink])
-    asked = {i: np.full(count, np.inf) for i in graph.order}
-    asked[graph.sink] = np.zeros(count)
+    asked = dict.fromkeys(graph.order, np.full(count, np.inf)) | {graph.sink: np.zeros(count)}
     ends: dict[int, FloatArray] = {}
     # Times only fall from one pass to the next, and each pass settles at least one more node, so
     # these passes are enough.
     for _ in range(len(graph.order) + 1):
-        ends = {}
-        wanted = {i: asked[i].copy() for i in graph.order}
+        before, asked = asked, asked.copy()
         for i in graph.order:
-            at = asked[i]
+            at = before[i]
             for k, stage in enumerate(graph.stages[i]):
                 waits = used[i] > k
                 for p in stage:
-                    wanted[p] = np.where(waits, np.minimum(wanted[p], at), wanted[p])
-                latest = np.max([ends[p] for p in stage], axis=0) if stage else at
-                at = np.where(waits, np.maximum(at, latest), at)
+                    asked[p] = np.where(waits, np.minimum(asked[p], at), asked[p])
+                latest = reduce(np.maximum, [ends[p] for p in stage], at)
+                at = np.where(waits, latest, at)
             ends[i] = at + weights[i]
-        if all(np.array_equal(asked[i], wanted[i]) for i in graph.order):
+        if all(np.array_equal(before[i], asked[i]) for i in graph.order):
             break
-        asked = wanted
     return ends[graph.sink]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations, product
 
 import numpy as np
 
@@ -62,14 +63,13 @@ def layered(
     nodes: list[Node] = []
     edges: list[tuple[int, int]] = []
     before: list[int] = []
-    for models in layers:
+    for models in (*layers, [sink_model]):
         role = FUSER if len(before) > 1 else ASSISTANT
         here = [Node(len(nodes) + k, role, model) for k, model in enumerate(models)]
-        edges += [(i, node.id) for i in before for node in here]
+        edges += product(before, [node.id for node in here])
         nodes += here
         before = [node.id for node in here]
-    sink = Node(len(nodes), sink_role, sink_model)
-    return CollaborationGraph((*nodes, sink), (*edges, *((i, sink.id) for i in before)))
+    return CollaborationGraph((*nodes[:-1], replace(nodes[-1], role=sink_role)), tuple(edges))
 
 
 def branches(
@@ -78,20 +78,12 @@ def branches(
     """Return a graph for hybrid scaling (A.6, insight 3): parallel chains of refinement, and a sink
     that combines their final answers. Ids are assigned level by level; the sink has the last one.
     """
-    nodes: list[Node] = []
-    edges: list[tuple[int, int]] = []
-    ends: list[int | None] = [None] * len(chains)
-    for step in range(max(map(len, chains))):
-        for branch, models in enumerate(chains):
-            if step < len(models):
-                node = Node(len(nodes), ASSISTANT, models[step])
-                if (before := ends[branch]) is not None:
-                    edges.append((before, node.id))
-                nodes.append(node)
-                ends[branch] = node.id
-    sink = len(nodes)
-    edges += [(end, sink) for end in ends if end is not None]
-    return CollaborationGraph((*nodes, Node(sink, sink_role, sink_model)), tuple(edges))
+    steps = [(k, branch) for branch, models in enumerate(chains) for k in range(len(models))]
+    ids = {step: i for i, step in enumerate(sorted(steps))}
+    sink = Node(len(ids), sink_role, sink_model)
+    nodes = [Node(i, ASSISTANT, chains[branch][k]) for (k, branch), i in ids.items()]
+    edges = ((i, ids.get((k + 1, branch), sink.id)) for (k, branch), i in ids.items())
+    return CollaborationGraph((*nodes, sink), tuple(edges))
 
 
 def grid(width: int, depth: int, model: str, sink_role: str = FUSER) -> CollaborationGraph:
@@ -117,7 +109,7 @@ def routed(router: Router, branches: Sequence[CollaborationGraph]) -> Collaborat
             nodes.append(replace(node, id=place[node.id], gate=gate))
         edges += [(place[a], place[b]) for a, b in branch.edges]
         ends.append(place[branch.sink])
-    sink = Node(len(nodes), ROUTER, nodes[ends[0]].model, route=Route(router, tuple(ends)))
+    sink = Node(len(nodes), ROUTER, nodes[ends[0]].model, route=Route(tuple(ends), router))
     return CollaborationGraph((*nodes, sink), (*edges, *((end, sink.id) for end in ends)))
 
 
@@ -131,7 +123,7 @@ def random_graph(
     is drawn from the roles that its in-degree allows. Raises BudgetError if there is no instance,
     or if not even the sink fits.
     """
-    models = [model for model, count in counts.items() for _ in range(count)]
+    models = [*Counter(counts).elements()]
     if not models:
         raise BudgetError("expected at least one model instance, found none")
     rng.shuffle(models)
@@ -139,19 +131,18 @@ def random_graph(
     models.append(models.pop(max(range(n), key=lambda i: budget.cost.single(models[i]))))
     edges = [(i, int(rng.integers(i + 1, n))) for i in range(n - 1)]
     present = set(edges)
-    extra = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in present]
+    extra = [pair for pair in combinations(range(n), 2) if pair not in present]
     shuffled = np.arange(len(extra))  # an array is shuffled many times faster than a list
     rng.shuffle(shuffled)
     target = int(rng.integers(0, n)) if n > 1 else 0
-    more = [extra[k] for k in shuffled[:target].tolist()]
     in_degrees = Counter(b for _, b in edges)
     nodes = []
     for i, model in enumerate(models):
         allowed = [role for role in roles if get_role(role).min_in_degree <= in_degrees[i]]
         nodes.append(Node(i, allowed[int(rng.integers(len(allowed)))], model))
     graph = CollaborationGraph(tuple(nodes), tuple(edges))
-    for edge in more:
-        denser = CollaborationGraph(graph.nodes, (*graph.edges, edge))
+    for k in shuffled[:target].tolist():
+        denser = CollaborationGraph(graph.nodes, (*graph.edges, extra[k]))
         if budget.fits(denser):
             graph = denser
     return graph if budget.fits(graph) else budget.trim(graph)
@@ -161,7 +152,7 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     """Return the lowest cost, in budget units, of a chain or star with the cheapest or the most
     expensive model last.
     """
-    models = sorted((m for m, count in counts.items() for _ in range(count)), key=cost.single)
+    models = sorted(Counter(counts).elements(), key=cost.single)
     orders = (models, models[::-1])
     stars = [parallel(each[:-1], each[-1]) for each in orders]
     return min(CostModel.graph_cost(cost, graph) for graph in (*map(chain, orders), *stars))

@@ -18,8 +18,8 @@ from ttsgraph.base.arrays import IntArray
 from ttsgraph.evaluation.archive import Split
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import MeanCost
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.mean_cost import MeanCost
 from ttsgraph.searching.agent.base import Brief, Exchange
 from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.ranking import Ranking

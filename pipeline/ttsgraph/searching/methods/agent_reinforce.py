@@ -12,7 +12,7 @@ import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.evaluation.found_by import of_loop
-from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.distribution import GraphDistribution, theta_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
 from ttsgraph.searching.agent.answers import apply_edits
@@ -117,7 +117,8 @@ class AgentReinforce(Searcher):
         logits of roles (n, R) and models (n, M).
         """
         models, alpha = tuple(self.problem.brief.cost.pool), self.problem.settings.alpha
-        return GraphDistribution.of_edges(edges, self.roles, models, pi, psi, self.rng, alpha, ids)
+        theta = theta_of(edges)
+        return GraphDistribution(self.roles, models, theta, pi, psi, self.rng, alpha, ids)
 
     @classmethod
     def of(cls, problem: Problem) -> Searcher:

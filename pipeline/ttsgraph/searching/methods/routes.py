@@ -15,8 +15,8 @@ import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import MeanCost
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.mean_cost import MeanCost
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.response.evidence import UNKNOWN, Evidence
 from ttsgraph.searching.response.routing import Learner, split

@@ -27,7 +27,7 @@ import numpy as np
 
 from ttsgraph.base import rounding
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
-from ttsgraph.graphs.mean_cost import MARGIN
+from ttsgraph.graphs.budget import MARGIN
 from ttsgraph.graphs.router import Router, key_of, lengths, standard, tokens
 from ttsgraph.tasks.base import Question
 
