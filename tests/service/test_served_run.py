@@ -23,7 +23,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import parallel, with_sink
 from ttsgraph.models.client import Message, Request, Sampling
-from ttsgraph.service.answering import ServedRun
+from ttsgraph.service.answering import Answering
 from ttsgraph.service.requests import ChatRequest
 from ttsgraph.settings.service import ServiceSettings
 
@@ -37,8 +37,10 @@ async def timed(graph, client, deadline_s, **tolerance):
     loop = asyncio.get_running_loop()
     began = loop.time()
     runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
-    served = ServedRun(runner, ASKED, ServiceSettings(**tolerance), RetryBudget(0.0))
-    answer = await served.answer(deadline_s)
+    live = SimpleNamespace(budget=RetryBudget(0.0))
+    limit = {} if deadline_s is None else {"timeout_s": deadline_s}
+    served = Answering(live, runner, ASKED, ServiceSettings(**limit, **tolerance))
+    answer = await served.answer()
     told = {name: getattr(answer, name) for name in ("text", "error", "refused", "completions")}
     told |= {"usage": answer.usage, "node_texts": answer.node_texts, "late": served.run.late}
     account = {"failed": [], "cancelled": [], "fallback": []} | served.account()

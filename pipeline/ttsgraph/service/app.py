@@ -10,8 +10,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -22,10 +21,10 @@ from starlette.types import Receive, Scope, Send
 
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.evaluation.executor import NodeAnswer
-from ttsgraph.service.answering import RunningAnswer
+from ttsgraph.service.answering import Answering
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import ApiError, reported
-from ttsgraph.service.limits import ApiKeys, check_framing, read
+from ttsgraph.service.limits import ApiKeys, read
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Judgement
 from ttsgraph.service.responses import Reply, ResponseReply, json_response, model_of, shown
@@ -53,20 +52,24 @@ LONGEST = 200
 _log = logging.getLogger(__name__)
 
 
-@dataclass
-class RequestState:
-    """State of one request: its id and trace, its client, its model and its answer.
+class ClientRequest(Request):
+    """Request with its id and trace, its client, its model and its answer.
 
-    The client is the name of its key or, if no key is needed, its address.
+    The client (`asker`) is the name of the key or, if no key is needed, the address.
     """
 
-    request: Request
-    started: float  # event-loop time
-    id: str
-    trace: RequestTrace | None
-    client: str
-    model: str = "-"
-    answering: RunningAnswer | None = None
+    model = "-"
+    answering: Answering | None = None
+
+    def __init__(self, scope: Scope, receive: Receive, tracing: Tracing | None) -> None:
+        super().__init__(scope, receive)
+        self.path: str = scope["path"]
+        self.began = asyncio.get_running_loop().time()
+        self.trace: RequestTrace | None = None
+        if tracing is not None and self.path in ANSWERING:
+            self.trace = tracing.begin(self.path, self.headers)
+        self.id = self.trace.id if self.trace else uuid.uuid4().hex
+        self.asker = self.client.host if self.client else "-"
 
 
 class App:
@@ -113,124 +116,110 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, log and count one request, and cancel its remaining work at the end."""
-        request = Request(scope, receive)
-        trace = None
-        if self.tracing is not None and scope["path"] in ANSWERING:
-            trace = self.tracing.begin(scope["path"], request.headers)
-        clock = asyncio.get_running_loop().time
-        request_id = trace.id if trace else uuid.uuid4().hex
-        address = request.client.host if request.client else "-"
-        state = RequestState(request, clock(), request_id, trace, address)
+        request = ClientRequest(scope, receive, self.tracing)
         status = 500
         try:
-            response = await self._response(state)
-            response.headers["x-request-id"] = state.id
+            response = await self._response(request)
+            response.headers["x-request-id"] = request.id
             status = response.status_code
             await response(scope, receive, send)
         finally:
             # A client that leaves during a stream was sent status 200, which isn't the outcome.
-            status = state.answering.leave(status) if state.answering else status
-            self._ended(state, status, clock() - state.started)
+            self._ended(request, request.answering.leave(status) if request.answering else status)
 
-    async def _response(self, state: RequestState) -> Response:
-        request = state.request
-        path = request.scope["path"]
+    async def _response(self, request: ClientRequest) -> Response:
+        path, headers = request.path, request.headers
+        route = "/v1/models/" if path.startswith("/v1/models/") else path
         try:
-            check_framing(request.headers)
+            if "content-length" in headers and "transfer-encoding" in headers:
+                # A proxy could disagree with this server about where the body ends.
+                why = "expected Content-Length or Transfer-Encoding, found both"
+                raise ApiError(400, why, headers={"connection": "close"})
             if path != "/healthz":
-                state.client = self._keys.check(request.headers) or state.client
-            route = "/v1/models/" if path.startswith("/v1/models/") else path
+                request.asker = self._keys.check(headers) or request.asker
             if route not in self._routes:
                 raise ApiError(404)
             methods, handle = self._routes[route]
             if request.method not in methods.split(", "):
                 raise ApiError(405, headers={"allow": methods})
-            return await handle(state)
+            return await handle(request)
         except Exception as failure:
-            error = reported(failure, state.id)
+            error = reported(failure, request.id)
             return json_response(error.body(), error.status, error.headers)
 
-    def _ended(self, state: RequestState, status: int, seconds: float) -> None:
-        scope = state.request.scope
-        model = state.model
+    def _ended(self, request: ClientRequest, status: int) -> None:
+        model, seconds = request.model, asyncio.get_running_loop().time() - request.began
         # What clients choose is percent-encoded, so that it can't start a new log line.
-        asked = " ".join(quote(scope[name][:LONGEST]) for name in ("method", "path"))
-        _log.info("%s %s %s %s %d %.3fs", state.id, asked, model, state.client, status, seconds)
-        if scope["path"] in ANSWERING:
+        asked = " ".join(quote(text[:LONGEST]) for text in (request.method, request.path))
+        _log.info("%s %s %s %s %d %.3fs", request.id, asked, model, request.asker, status, seconds)
+        if request.path in ANSWERING:
             self.metrics.requests.labels(model, str(status)).inc()
             if status == 200:
                 self.metrics.seconds.labels(model).observe(seconds)
-        if state.trace is not None:
-            state.trace.finish(status, state)
+        if request.trace is not None:
+            request.trace.finish(status, request)
 
-    async def _health(self, _: RequestState) -> Response:
+    async def _health(self, _: ClientRequest) -> Response:
         if self.deployments.all():
             return json_response({"status": "ok"})
         return json_response({"status": "nothing is served"}, 503)
 
-    async def _figures(self, _: RequestState) -> Response:
+    async def _figures(self, _: ClientRequest) -> Response:
         figures = generate_latest(self.metrics.registry)
         return Response(figures, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    async def _models(self, _: RequestState) -> Response:
+    async def _models(self, _: ClientRequest) -> Response:
         listed = [model_of(live, self._started) for live in self.deployments.all()]
         return json_response({"object": "list", "data": listed})
 
-    async def _model(self, state: RequestState) -> Response:
-        name = state.request.scope["path"].removeprefix("/v1/models/")
-        return json_response(model_of(self.deployments.get(name), self._started))
+    async def _model(self, request: ClientRequest) -> Response:
+        live = self.deployments.get(request.path.removeprefix("/v1/models/"))
+        return json_response(model_of(live, self._started))
 
-    async def _feedback(self, state: RequestState) -> Response:
-        judgement = await read(state.request, Judgement, self._settings)
+    async def _feedback(self, request: ClientRequest) -> Response:
+        judgement = await read(request, Judgement, self._settings)
         tasks = {live.deployed.task: live for live in self.deployments.all()}
-        found = await self.deployments.outcomes.judge(judgement, tasks, state.client)
+        found = await self.deployments.outcomes.judge(judgement, tasks, request.asker)
         return json_response(found)
 
-    async def _answer(self, state: RequestState) -> Response:
+    async def _answer(self, request: ClientRequest) -> Response:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
-        kind = ANSWERING[state.request.scope["path"]]
-        asked = await read(state.request, kind.asks, self._settings)
-        champion = self.deployments.get(asked.model)
-        outcomes = self.deployments.outcomes
-        live, arm = outcomes.side(champion, self.deployments.rival(champion), state.id)
-        if asked.reasoning_effort and champion.rungs:
-            live, arm = champion.rungs[asked.reasoning_effort], None
-        state.model = live.name
-        work = self.deployments.work
-        if len(work) >= self._settings.concurrency:
+        kind = ANSWERING[request.path]
+        asked = await read(request, kind.asks, self._settings)
+        deployments = self.deployments
+        live, arm = deployments.chosen(asked, request.id)
+        request.model = live.name
+        if len(deployments.work) >= self._settings.concurrency:
             message = f"all {self._settings.concurrency} places are taken; try again soon"
             raise ApiError(429, message, headers={"retry-after": "1"})
-        answering = RunningAnswer(live, asked, self._settings, state.trace)
-        state.answering = answering
-        work[answering.task] = live
+        runner = live.runner_for(asked)
+        answering = Answering(live, runner, asked, self._settings, request.trace)
+        answering.start()
+        request.answering = answering
+        deployments.work[answering.task] = live
 
         def ended(task: asyncio.Task[NodeAnswer]) -> None:
-            del work[task]
-            failed = task.cancelled() or task.exception() is not None
-            answer = None if failed else task.result()
-            self.metrics.ended(answering, state.started, answer)
-            if answer is not None:
-                outcomes.keep(state.id, state.client, champion, arm, answering, answer)
+            del deployments.work[task]
+            answered = not task.cancelled() and task.exception() is None
+            self.metrics.ended(answering, request.began, answered)
+            if answered:
+                origin = {"trace": request.id, "asker": request.asker, **arm}
+                deployments.outcomes.keep(answering, task.result(), origin)
 
         answering.task.add_done_callback(ended)
-        reply = kind(state.id, answering)
-        self._name(reply.ignored)
-        headers = reply.headers()
-        if not asked.stream:
-            await unless_gone(state.request, answering.task)
-            return json_response(reply.whole(await answering.task), headers=headers)
-        await unless_gone(state.request, answering.begun, HEAD_S)
-        if answering.task.done():
-            answering.task.result()
-        headers |= {"cache-control": "no-cache"}
-        return StreamingResponse(reply.events(), headers=headers, media_type="text/event-stream")
-
-    def _name(self, ignored: Iterable[str]) -> None:
-        """Log each parameter without effect once, but not too many: clients choose the names."""
-        new = set(ignored) - self._named
-        if new and len(self._named) < MOST_NAMED:
+        reply = kind(request.id, answering)
+        new = set(reply.ignored) - self._named
+        if new and len(self._named) < MOST_NAMED:  # clients choose the names
             self._named |= new
             _log.info("parameters without effect here: %s", shown(sorted(new)))
+        if not asked.stream:
+            await unless_gone(request, answering.task)
+            return json_response(reply.whole(await answering.task), headers=reply.headers())
+        await unless_gone(request, answering.begun, HEAD_S)
+        if answering.task.done():
+            answering.task.result()
+        headers = reply.headers() | {"cache-control": "no-cache"}
+        return StreamingResponse(reply.events(), headers=headers, media_type="text/event-stream")
 
 
 async def unless_gone(

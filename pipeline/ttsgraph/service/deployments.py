@@ -12,19 +12,20 @@ import logging
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ttsgraph.base.errors import DeploymentError, TTSGraphError
 from ttsgraph.deployment.bundle import DeployedVersion, Effort, Loader
 from ttsgraph.endpoints.endpoints import FailurePolicy, RetryBudget
 from ttsgraph.endpoints.openai_client import Retries
+from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import connect
 from ttsgraph.service.errors import ApiError
-from ttsgraph.service.forms import actors
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.outcomes import Outcomes
+from ttsgraph.service.outcomes import Outcomes, Row
+from ttsgraph.service.requests import ChatRequest, FormedTask, actors
 from ttsgraph.serving.running import running_servers
 from ttsgraph.settings.service import ServiceSettings
 
@@ -38,7 +39,7 @@ _log = logging.getLogger(__name__)
 class LiveVersion:
     """Version that is served under a name, with its client.
 
-    `rungs` maps other efforts to their versions; they share the client.
+    `budget` limits retries. `rungs` maps other efforts to their versions; they share the client.
     """
 
     name: str
@@ -50,15 +51,34 @@ class LiveVersion:
     rungs: dict[Effort, LiveVersion] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.task = self.deployed.grader
-        self.prompt = self.deployed.prompt
+        self.key = self.deployed.task, self.deployed.version
         self.labels = self.deployed.version, self.deployed.graph.content_hash
         self.runner = self.deployed.runner(self.client)
-        manners = [self.runner.manners[model] for model in self.deployed.used_models]
-        # Few-shot prompts can't contain a conversation.
-        self.takes_conversations = all(manner.prompt.style == "chat" for manner in manners)
-        # Otherwise, the last node selects among other nodes' answers.
+        # The last node speaks, or it selects among other nodes' answers.
         self.speaks = all(one.sink in actors(one)[0] for one in self.deployed.graph.branches)
+
+    def runner_for(self, asked: ChatRequest) -> GraphRunner:
+        """Return the version's runner, adapted to the request's conversation and form.
+
+        Raises ApiError 400 if the graph doesn't support them.
+        """
+        runner = self.runner
+        if asked.n and not self.speaks:
+            why = (
+                "expected 1, because the last node of this graph selects among other nodes' answers"
+            )
+            raise ApiError(400, f"n: {why}", "n", "unsupported_parameter")
+        if len(asked.said) == 1 and not asked.structured:
+            return runner
+        manners = [runner.manners[model] for model in self.deployed.used_models]
+        if any(manner.prompt.style != "chat" for manner in manners):
+            why = "this model uses few-shot prompts: expected a single question, without tools and"
+            why += f" {asked.named('response_format')}"
+            raise ApiError(400, why, asked.named("messages"), "unsupported_parameter")
+        task = FormedTask(runner.task, asked) if asked.structured else runner.task
+        around = asked.conversation
+        prompt = replace(runner.prompt, system=around.system, history=around.history)
+        return replace(runner, task=task, prompt=prompt)
 
 
 class Deployments:
@@ -97,9 +117,19 @@ class Deployments:
             raise ApiError(404, why, "model", "model_not_found")
         return served[name]
 
-    def rival(self, live: LiveVersion) -> LiveVersion | None:
+    def _rival(self, live: LiveVersion) -> LiveVersion | None:
         """Return the current challenger of a served version, or None if it has none."""
         return self._live.get(self._rivals.get(live.name, ""))
+
+    def chosen(self, asked: ChatRequest, trace: str) -> tuple[LiveVersion, Row]:
+        """Return the version that is to answer a request, and the answer's side of an A/B test.
+
+        Raises ApiError 404 if the requested name isn't served.
+        """
+        live = self.get(asked.model)
+        if asked.reasoning_effort and live.rungs:
+            return live.rungs[asked.reasoning_effort], {}
+        return self.outcomes.side(live, self._rival(live), trace)
 
     async def refresh(self) -> None:
         """Update every name to its current version, and check the outcomes.
@@ -118,7 +148,7 @@ class Deployments:
                 said = "%s keeps its version; its update failed: %s"
                 _log.warning(said, name, error, exc_info=not isinstance(error, TTSGraphError))
         try:
-            await self.outcomes.look((live, self.rival(live)) for live in self.all())
+            await self.outcomes.look((live, self._rival(live)) for live in self.all())
         except Exception:
             _log.exception("can't read the table of served answers")
 

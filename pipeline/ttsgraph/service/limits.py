@@ -1,4 +1,4 @@
-"""Checks of a request before it costs anything: its key, its framing and its body's size."""
+"""Checks of a request before it costs anything: its key and its body."""
 
 from __future__ import annotations
 
@@ -86,16 +86,6 @@ class ApiKeys:
 
 def _hashed(key: bytes) -> str:
     return hashlib.sha256(key).hexdigest()
-
-
-def check_framing(headers: Headers) -> None:
-    """Raise ApiError 400 if the headers define the body's length in two ways.
-
-    A proxy could then disagree with this server about where the body ends.
-    """
-    if "content-length" in headers and "transfer-encoding" in headers:
-        message = "expected Content-Length or Transfer-Encoding, found both"
-        raise ApiError(400, message, headers={"connection": "close"})
 
 
 async def read(request: Request, kind: type[Body], settings: ServiceSettings) -> Body:

@@ -10,8 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from ttsgraph.models.client import Usage
 
 if TYPE_CHECKING:
-    from ttsgraph.evaluation.executor import NodeAnswer
-    from ttsgraph.service.answering import RunningAnswer
+    from ttsgraph.service.answering import Answering
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 _OUTCOMES = (
@@ -50,21 +49,22 @@ class Metrics:
         deployed = "1 for the current version of a name."
         self.deployed = gauge("deployed", deployed, ["model", "version", "graph_hash"])
 
-    def ended(self, answering: RunningAnswer, started: float, answer: NodeAnswer | None) -> None:
-        """Count the calls of an ended request, which began at the event-loop time `started`, and
-        its answer, if it has one.
+    def ended(self, answering: Answering, began: float, answered: bool) -> None:
+        """Count the calls of an ended request, which began at this event-loop time, and its answer,
+        if it has one.
         """
-        run, live = answering.run, answering.live
-        if answering.asked.stream and answering.first_at is not None:
-            self.first_text.labels(live.name).observe(answering.first_at - started)
+        name = answering.live.name
+        first = answering.begun.result() if answering.begun.done() else None
+        if answering.asked.stream and first is not None:
+            self.first_text.labels(name).observe(first - began)
         for i in answering.calling:
-            labels = live.name, run.model_of(i)
-            if (completion := run.completions.get(i)) is not None:
+            labels = name, answering.run.model_of(i)
+            if (completion := answering.run.completions.get(i)) is not None:
                 self.call_seconds.labels(*labels).observe(completion.latency_s)
             self.calls.labels(*labels, answering.outcome(i)).inc()
             if (used := answering.used_by(i)) != Usage():
                 self.tokens.labels(*labels, "prompt").inc(used.prompt_tokens)
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)
                 self.dollars.labels(*labels).inc(used.dollars)
-        if answer is not None:
-            self.degraded.labels(live.name).inc(answering.degraded)
+        if answered:
+            self.degraded.labels(name).inc(answering.degraded)

@@ -26,7 +26,7 @@ from ttsgraph.settings.service import DriftSettings, FeedbackSettings
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
-    from ttsgraph.service.answering import RunningAnswer
+    from ttsgraph.service.answering import Answering
     from ttsgraph.service.deployments import LiveVersion
 
 ERRORS = 3.0
@@ -34,6 +34,10 @@ ERRORS = 3.0
 
 If a figure is off by exactly the tolerated amount, about one window in 1,000 gives a false alarm.
 """
+
+Row = dict[str, Any]
+_FIGURES = {"accuracy": "score", "cost": "cost", "agreement": "agreement"}
+"""Map from a version's figures to the columns of the table with their values."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,34 +81,34 @@ class Outcomes:
 
     def side(
         self, champion: LiveVersion, challenger: LiveVersion | None, trace: str
-    ) -> tuple[LiveVersion, Side | None]:
-        """Return the version that is to answer and its side of the open A/B test, if there is one.
+    ) -> tuple[LiveVersion, Row]:
+        """Return the version that is to answer and, in an open A/B test, the test's columns of the
+        answer's row.
 
         The side is determined by the request's trace id, which is random.
         """
         if challenger is None or _trial(champion, challenger) not in self._trials:
-            return champion, None
+            return champion, {}
         chosen = int(trace[:12], 16) / 16**12 < self._settings.trial.share
-        return (challenger, "challenger") if chosen else (champion, "champion")
+        arm: Side = "challenger" if chosen else "champion"
+        row = {"arm": arm, "champion": champion.deployed.version}
+        return challenger if chosen else champion, row
 
-    def keep(
-        self,
-        trace: str,
-        asker: str,
-        champion: LiveVersion,
-        arm: Side | None,
-        answering: RunningAnswer,
-        answer: NodeAnswer,
-    ) -> None:
-        """Store an answer to the client `asker` in the background, if outcomes are kept."""
+    def keep(self, answering: Answering, answer: NodeAnswer, origin: Row) -> None:
+        """Store an answer in the background, if outcomes are kept.
+
+        `origin` has the row's columns that tell who asked and in which A/B test.
+        """
         if self._book is None:
             return
         live, said = answering.live, answering.asked.conversation
-        row: dict[str, Any] = {"trace": trace, "asker": asker, "model": live.name}
-        row |= {"task": live.deployed.task, "version": live.deployed.version, "arm": arm}
-        row |= {"champion": champion.deployed.version if arm else None}
+        row: Row = {
+            "model": live.name,
+            "task": live.deployed.task,
+            "version": live.deployed.version,
+        }
         row |= {"cost": answer.usage.dollars, "agreement": _agreement(live, answer)}
-        row |= {"degraded": answering.degraded}
+        row |= {"degraded": answering.degraded, **origin}
         if self._settings.keep == "texts" and not (said.history or said.system):
             row |= {"question": said.question, "answer": answer.text}
         self._book.later(partial(self._book.add, **row)).add_done_callback(_failed)
@@ -155,25 +159,22 @@ class Outcomes:
                 notify = partial(self._loader.settled, task, challenger, decision)
                 self._tell(key, f"{task}/{challenger}: {decision.reason}", notify)
         for live, _ in versions:
-            for figure, column in (("accuracy", "score"), ("cost", "cost"), ("agreement",) * 2):
-                self._look_at(book, live, figure, column)
+            for figure, column in _FIGURES.items():
+                if values := book.last(*live.key, column, self._settings.drift.window):
+                    self._compare(live, figure, values)
 
-    def _look_at(self, book: AnswerLog, live: LiveVersion, figure: str, column: str) -> None:
-        of = live.deployed.task, live.deployed.version
-        tested = getattr(live.deployed.tested, figure)
-        values = book.last(*of, column, self._settings.drift.window)
-        if not values:
-            return
-        served = statistics.fmean(values)
+    def _compare(self, live: LiveVersion, figure: str, values: list[float]) -> None:
+        """Compare the last values of a version's figure with its test."""
+        served, tested = statistics.fmean(values), getattr(live.deployed.tested, figure)
         self._metrics.figure.labels(live.name, figure).set(served)
         off = tested is not None and drifted(figure, values, tested, self._settings.drift)
         self._metrics.drifted.labels(live.name, figure).set(off)
+        key = (*live.key, figure)
         if not off:
-            self._told.discard((*of, figure))
-        elif (*of, figure) not in self._told:
-            drift = Drift(*of, figure, served, tested, len(values))
-            notify = partial(self._loader.drifted, drift)
-            self._tell((*of, figure), f"drift: {drift}", notify)
+            self._told.discard(key)
+        elif key not in self._told:
+            drift = Drift(*key, served, tested, len(values))
+            self._tell(key, f"drift: {drift}", partial(self._loader.drifted, drift))
 
     def _tell(self, key: tuple[str, ...], line: str, notify: Callable[[], None]) -> None:
         """Log a line and notify the loader once; if that fails, the next check repeats both."""
@@ -216,11 +217,11 @@ def _agreement(live: LiveVersion, answer: NodeAnswer) -> float | None:
     graph = live.deployed.graph
     reads = graph.reads[graph.sink]
     first = [i for i in answer.completions if i in reads][:2]
-    return agreement_of([[live.task.extract(answer.node_texts[i]) for i in first]])
+    return agreement_of([[live.runner.task.extract(answer.node_texts[i]) for i in first]])
 
 
 def _trial(champion: LiveVersion, challenger: LiveVersion) -> TrialKey:
-    return champion.deployed.task, champion.deployed.version, challenger.deployed.version
+    return (*champion.key, challenger.deployed.version)
 
 
 def _graded(kept: Mapping[str, Any], right: str, live: LiveVersion | None) -> float:
@@ -231,6 +232,6 @@ def _graded(kept: Mapping[str, Any], right: str, live: LiveVersion | None) -> fl
     if live is not None and kept["question"] is not None and kept["answer"] is not None:
         question = Question("asked", kept["question"], right)
         with contextlib.suppress(Exception):  # some task kinds need more than the text
-            return float(live.task.grade(question, kept["answer"]))
+            return float(live.runner.task.grade(question, kept["answer"]))
     why = "this answer can't be graded: its text wasn't kept, or its task isn't graded here"
     raise ApiError(400, f"{why}; send a `score` instead", "answer")

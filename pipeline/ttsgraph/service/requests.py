@@ -1,14 +1,20 @@
-"""Parsing of clients' requests, which turns a conversation into a question for a graph.
+"""Clients' requests: their parsing, and the form in which a graph's nodes answer them.
 
 The user's last message is the question; docs/serve.md describes how the other messages are used.
 Parameters without effect are ignored, and the reply names them. Unsupported parameters that would
 change the meaning of the answer are rejected.
+
+A client can request a form: tools, JSON, several choices, log probabilities. Acting nodes are
+called with this form. These are the last node or, if the last node selects an answer (by a vote, a
+judge or a closed gate), the nodes among whose answers it selects. Other nodes give advice in plain
+text, and their prompt describes the requested form.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -26,10 +32,13 @@ from pydantic import (
 )
 
 from ttsgraph.deployment.bundle import Effort
-from ttsgraph.models.actions import CALLS
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.models.actions import CALLS, calls_in, normal_json
 from ttsgraph.models.client import Message, estimate_tokens
 from ttsgraph.service.errors import ApiError
 from ttsgraph.settings.service import ServiceSettings
+from ttsgraph.tasks.base import Task
 
 _Object = dict[str, Any]
 
@@ -98,11 +107,6 @@ class _Open(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    @property
-    def sent(self) -> _Object:
-        """The data that the client sent."""
-        return self.model_dump(exclude_unset=True)
-
 
 class _Part(BaseModel):
     type: Literal["text", "input_text", "output_text", "refusal"]
@@ -131,7 +135,7 @@ class _ChatMessage(_Open):
         if role != "tool" and not self.tool_calls:
             return Message(role, text)
         none = self.content is None and role == "assistant"
-        whole = self.sent | {"content": None if none else text}
+        whole = self.model_dump(exclude_unset=True) | {"content": None if none else text}
         return Message(role, text, dumped(whole))
 
 
@@ -150,10 +154,6 @@ class _Tool(_Open):
 class _Output(_Open):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: _Object | None = None
-
-
-class _StreamOptions(BaseModel):
-    include_usage: StrictBool | None = False
 
 
 _Effort = Annotated[Effort | None, _of(str, lambda effort: _EFFORTS.get(effort, effort))]
@@ -181,10 +181,11 @@ class ChatRequest(_Open):
     model: str
     messages: list[_ChatMessage] = Field(min_length=1)
     stream: StrictBool | None = False
-    stream_options: _StreamOptions | None = None
+    include_usage: StrictBool | None = Field(
+        False, validation_alias=AliasPath("stream_options", "include_usage")
+    )
     max_tokens: PositiveInt | None = None
     max_completion_tokens: PositiveInt | None = None
-    ttsgraph_trace: StrictBool | None = False
     reasoning_effort: _Effort = None
     stop: _Stops = None
     tools: list[_Tool] | None = None
@@ -291,10 +292,26 @@ class ChatRequest(_Open):
         wanted = self.model_dump(include=names, exclude_unset=True)
         return dumped(wanted) if wanted else None
 
-    @cached_property
-    def advice(self) -> str:
-        """Instruction to advising nodes, or "" if the answer is plain text."""
-        return ADVICE.format(form=self.form) if self.structured else ""
+    def shaped(
+        self, messages: tuple[Message, ...], question: str, advises: bool
+    ) -> tuple[Message, ...]:
+        """Return a node's messages with the tool turns and, for an advising node, an instruction.
+
+        The turns follow `question`, the question's text in the last message; the rest of that
+        message becomes a separate message at the end.
+        """
+        *before, last = messages
+        if turns := self.conversation.turns:
+            asked = question if last.content.startswith(question) else last.content
+            more = last.content.removeprefix(asked).strip()
+            before = [*before, Message(last.role, asked), *turns]
+            last = Message("user", more) if more else before.pop()
+        if not (advises and self.structured):
+            return (*before, last)
+        advice = ADVICE.format(form=self.form)
+        if last.role != "user" or last.whole is not None:
+            return (*before, last, Message("user", advice))
+        return (*before, replace(last, content=f"{last.content}\n\n{advice}"))
 
 
 def _function(tool: _Object) -> _Object:
@@ -365,3 +382,63 @@ class ItemsRequest(ChatRequest):
         """The instructions, if there are any, and the messages as text."""
         system = [Message("system", self.instructions)] if self.instructions else []
         return [*system, *(message.plain for message in self.messages)]
+
+
+class FormedTask:
+    """Task whose answers are compared in the form that a client requested.
+
+    Tool calls are compared by the tools' names, then by the arguments; JSON by its normal form; and
+    other text as in the inner task. Votes ignore calls of unknown tools, and calls whose arguments
+    aren't a JSON object.
+    """
+
+    def __init__(self, inner: Task, asked: ChatRequest) -> None:
+        self.name = inner.name
+        self.instruction = inner.instruction
+        self.inner = inner
+        self.parse = inner.parse
+        self.render = inner.render
+        self.grade = inner.grade
+        self.asked = asked
+        self._tools = {tool.function.name for tool in asked.tools or ()}
+
+    def extract(self, text: str) -> str | None:
+        """Return the text by which votes compare this answer, or None if they ignore it.
+
+        With tools, the first line of this text has the names of the called tools; it is empty for
+        an answer without calls. The calls or the answer follow.
+        """
+        if not self.asked.tools:
+            return normal_json(text)
+        if (calls := calls_in(text)) is not None:
+            return "\n".join(calls) if all(map(self._fits, json.loads(calls[1]))) else None
+        form = normal_json(text) if self.asked.as_json else self.inner.extract(text)
+        return f"\n{text.strip() if form is None else form}"
+
+    def _fits(self, call: Mapping[str, Any]) -> bool:
+        """Return True if a call's tool exists and its arguments are an object, or empty."""
+        return call["name"] in self._tools and isinstance(call["arguments"] or {}, dict)
+
+    def head(self, form: str) -> str:
+        """Return what a vote compares first: the called tools' names, or the whole JSON."""
+        return form.partition("\n")[0] if self.asked.tools else form
+
+
+def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the nodes whose answer can become the graph's answer unchanged, and the nodes that
+    select among such answers.
+    """
+    acting = set[int]()
+    choosing = set[int]()
+    asked = [graph.sink]
+    while asked:
+        i = asked.pop()
+        if i in acting or i in choosing:
+            continue
+        node = graph.node(i)
+        role = get_role(node.role)
+        acts = role.calls_model and role.read is None
+        (acting if acts else choosing).add(i)
+        asked += [] if acts else graph.reads[i]
+        asked += graph.stages[i][0] if node.gate else []
+    return frozenset(acting), frozenset(choosing)

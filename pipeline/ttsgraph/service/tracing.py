@@ -26,8 +26,8 @@ from ttsgraph.base.secrets import redact
 from ttsgraph.models.client import Completion, whole_text
 
 if TYPE_CHECKING:
-    from ttsgraph.service.answering import ServedRun
-    from ttsgraph.service.app import RequestState
+    from ttsgraph.service.answering import Answering
+    from ttsgraph.service.app import ClientRequest
 
 Attributes = dict[str, Any]
 
@@ -62,11 +62,13 @@ class RequestTrace:
         # The caller may send several requests in one trace, so its id can't identify a request.
         self.id = uuid.uuid4().hex if within else trace_id
 
-    async def call(self, served: ServedRun, node: int, call: Awaitable[Completion]) -> Completion:
+    async def call(
+        self, answering: Answering, node: int, call: Awaitable[Completion]
+    ) -> Completion:
         """Await a node's call in a separate span, whose context the call's requests carry."""
-        run = served.run
+        run = answering.run
         model = run.model_of(node)
-        asked = ((m.role, m.whole or m.content) for m in served.requests[node].messages)
+        asked = ((m.role, m.whole or m.content) for m in answering.requests[node].messages)
         found: Attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "openai_compatible",
@@ -79,7 +81,7 @@ class RequestTrace:
         span = self._tracer.start_span(f"chat {model}", within, SpanKind.CLIENT, found)
         carried: dict[str, str] = {}
         _propagator.inject(carried, set_span_in_context(span))
-        served.outgoing[node].headers = carried
+        answering.outgoing[node].headers = carried
         try:
             completion = await call
             used: Attributes = {
@@ -101,21 +103,21 @@ class RequestTrace:
         finally:
             span.end()
 
-    def finish(self, status: int, state: RequestState) -> None:
+    def finish(self, status: int, request: ClientRequest) -> None:
         """Set the attributes of an ended request's span, and end the span."""
         found: Attributes = {
             "http.response.status_code": status,
-            "gen_ai.response.id": f"chatcmpl-{state.id}",
+            "gen_ai.response.id": f"chatcmpl-{request.id}",
         }
-        if (answering := state.answering) is not None:
-            self._span.update_name(f"invoke_agent {state.model}")
+        if (answering := request.answering) is not None:
+            self._span.update_name(f"invoke_agent {request.model}")
             version, graph = answering.live.labels
             run, usage = answering.run, answering.used()
             numbers = {k: v for k, v in answering.account().items() if not isinstance(v, list)}
             found |= {
                 "gen_ai.operation.name": "invoke_agent",
                 "gen_ai.provider.name": "ttsgraph",
-                "gen_ai.agent.name": state.model,
+                "gen_ai.agent.name": request.model,
                 "gen_ai.agent.version": version,
                 "gen_ai.usage.input_tokens": usage.prompt_tokens,
                 "gen_ai.usage.output_tokens": usage.completion_tokens,
