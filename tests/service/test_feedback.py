@@ -143,22 +143,6 @@ def test_a_file_that_is_no_table_is_named_before_anything_is_served(pool, tmp_pa
     assert (tmp_path / "served.db").read_bytes() == content
 
 
-def test_a_table_by_an_earlier_version_keeps_its_answers_and_gets_new_ones(pool, tmp_path):
-    file = tmp_path / "served.db"
-    AnswerLog(file, 9).close()
-    with sqlite3.connect(file) as table:
-        for column in ("arm", "champion", "counts", "asker"):
-            table.execute(f"alter table served drop column {column}")
-        old = "math", "math", "3", 0.1, 0
-        columns = "trace, at, model, task, version, cost, degraded"
-        table.execute(f"insert into served ({columns}) values ('old', 0, ?, ?, ?, ?, ?)", old)
-    with serving(Told(math_champion=version(pool)), **kept(tmp_path)) as service:
-        assert say(service.url, id=ask(service.url).id, score=1).status_code == 200
-    with sqlite3.connect(file) as table:
-        found = table.execute("select trace = 'old', score, counts from served order by seq")
-        assert found.fetchall() == [(1, None, None), (0, 1.0, 1)]
-
-
 def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with serving(Told(math_champion=version(pool))) as service:

@@ -12,7 +12,7 @@ from tests.support.processes import wait_until
 from tests.support.service import ALONE, FUSED, NAME, ask, chat, deployed, graph_of, post
 from ttsgraph.base.errors import InputError
 from ttsgraph.service import answering, app
-from ttsgraph.service.limits import ApiKeys
+from ttsgraph.service.server import ApiKeys
 
 
 def line(key, name):

@@ -27,9 +27,8 @@ from ttsgraph.service.answering import Answering
 from ttsgraph.service.requests import ChatRequest
 from ttsgraph.settings.service import ServiceSettings
 
-ASKED = ChatRequest.model_validate(
-    {"model": "m", "messages": [{"role": "user", "content": QUESTION.text}]},
-    context=ServiceSettings(),
+ASKED = ChatRequest.of(
+    {"model": "m", "messages": [{"role": "user", "content": QUESTION.text}]}, ServiceSettings()
 )
 
 
@@ -37,10 +36,17 @@ async def timed(graph, client, deadline_s, **tolerance):
     loop = asyncio.get_running_loop()
     began = loop.time()
     runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
-    live = SimpleNamespace(budget=RetryBudget(0.0))
+    live = SimpleNamespace(
+        budget=RetryBudget(0.0),
+        runner_for=lambda asked: runner,
+        labels=("1", graph.content_hash),
+        effort=None,
+        speaks=True,
+    )
     limit = {} if deadline_s is None else {"timeout_s": deadline_s}
-    served = Answering(live, runner, ASKED, ServiceSettings(**limit, **tolerance))
-    answer = await served.answer()
+    served = Answering("id", live, ASKED, ServiceSettings(**limit, **tolerance))
+    await asyncio.wait([served.task])
+    answer = replace(served.run.result(), usage=served.used())
     told = {name: getattr(answer, name) for name in ("text", "error", "refused", "completions")}
     told |= {"usage": answer.usage, "node_texts": answer.node_texts, "late": served.run.late}
     account = {"failed": [], "cancelled": [], "fallback": []} | served.account()

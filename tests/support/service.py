@@ -28,8 +28,7 @@ from ttsgraph.deployment.bundle import DeployedVersion, Loader
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.service.app import App
 from ttsgraph.service.deployments import Deployments
-from ttsgraph.service.limits import ApiKeys
-from ttsgraph.service.server import config_of
+from ttsgraph.service.server import ApiKeys, config_of
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks.base import Question

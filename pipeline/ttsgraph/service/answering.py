@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, FormRefused, PromptRefused
-from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer, Run, usage_of
+from ttsgraph.evaluation.executor import NodeAnswer, Run, usage_of
 from ttsgraph.graphs.stopping import Patience
 from ttsgraph.models.actions import CALLS, pieces_of
 from ttsgraph.models.client import (
@@ -42,45 +42,41 @@ ALIVE_S = 10.0
 """Seconds without a piece of a stream before a sign of life."""
 
 
+@dataclass(eq=False)
 class Answering:
-    """Question that a version answers in the form that a client asked for.
+    """Question that a version answers in the form that a client asked for, with its trace id.
 
     Time-outs of single calls and hedged requests are left to a gateway (docs/production.md).
-    `trace` gets the nodes' spans. `run` is the executor's run. Once `task`, which `start` sets,
-    has ended, `choices` has the choices of the answer.
+    `trace` gets the nodes' spans. `requests` and `outgoing` have the nodes' requests. `choices` has
+    the answer's choices once `task` has ended.
     """
 
-    task: asyncio.Task[NodeAnswer]
-    """Returns the answer or raises ApiError; cancelling it stops all calls of the graph."""
+    id: str
+    live: LiveVersion
+    asked: ChatRequest
+    settings: ServiceSettings
+    trace: RequestTrace | None = None
+    requests: dict[int, Request] = field(default_factory=dict)
+    outgoing: dict[int, OutgoingRequests] = field(default_factory=dict)
+    choices: Sequence[dict[str, Any]] = ()
 
-    def __init__(
-        self,
-        live: LiveVersion,
-        runner: GraphRunner,
-        asked: ChatRequest,
-        settings: ServiceSettings,
-        trace: RequestTrace | None = None,
-    ) -> None:
-        self.live = live
-        self.asked = asked
-        self._limit_s = settings.timeout_s
-        self._trace = trace
-        question = Question("asked", asked.conversation.question, "")
-        patience = Patience(settings.quorum, settings.fallback)
+    def __post_init__(self) -> None:
+        """Begin the work in the running event loop.
+
+        Raises ApiError 400 if the version doesn't support the request.
+        """
+        runner = self.live.runner_for(self.asked)
+        question = Question("asked", self.asked.conversation.question, "")
+        patience = Patience(self.settings.quorum, self.settings.fallback)
         self.run = Run(runner, question, self._begin, patience)
-        runner = self.run.runner
+        runner = self.run.runner  # of the branch that answers the question
         self.calling = [i for i in runner.graph.order if runner.roles[i].calls_model]
         self.acting, self._choosing = actors(runner.graph)
-        self.requests: dict[int, Request] = {}
-        self.outgoing: dict[int, OutgoingRequests] = {}
-        self.choices: Sequence[dict[str, Any]] = ()
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()  # None ends them
         self.begun: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
         """Event-loop time of the first piece; None if the work has ended without one."""
-
-    def start(self) -> None:
-        """Begin the work in the running event loop."""
         self.task = asyncio.create_task(self._work())
+        """Returns the answer or raises ApiError; cancelling it stops all calls of the graph."""
         # A failure after the client has left must not be reported by the event loop.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
@@ -110,13 +106,6 @@ class Answering:
             if piece is not None:
                 yield piece
 
-    async def answer(self) -> NodeAnswer:
-        """Run the graph until it has answered or time is up; cancelling the run cancels every call.
-
-        The answer's usage includes an estimate for abandoned calls.
-        """
-        return replace(await self.run.answer(self._limit_s), usage=self.used())
-
     @property
     def degraded(self) -> bool:
         """True if a missing call may make the answer differ from the complete graph's answer."""
@@ -125,7 +114,13 @@ class Answering:
         lost = any(j in run.asking.stage and not run.asking.is_sure(j) for j in read_by)
         return run.late or bool(run.fallbacks) or lost
 
-    @property
+    @cached_property
+    def origin(self) -> dict[str, str]:
+        """The answer's origin, as plain data."""
+        version, graph = self.live.labels
+        return {"graph_hash": graph, "model_version": version, "trace_id": self.id}
+
+    @cached_property
     def ignored(self) -> list[str]:
         """The client's parameters that have no effect.
 
@@ -149,34 +144,36 @@ class Answering:
         """
         run = self.run
         error = run.errors.get(i) or run.failures.get(i)
-        outcomes = {
-            "fallback": i in run.fallbacks,
-            "refused": isinstance(error, PromptRefused),
-            "empty": isinstance(error, ContextOverflow),
-            "failed": error is not None,
-            "answered": i in run.completions,
-            "cancelled": i in run.cancelled,
-            "left_out": True,
-        }
-        return next(how for how, holds in outcomes.items() if holds)
+        if i in run.fallbacks:
+            return "fallback"
+        if error is not None:
+            kinds: dict[type, str] = {PromptRefused: "refused", ContextOverflow: "empty"}
+            return kinds.get(type(error), "failed")
+        if i in run.completions:
+            return "answered"
+        return "cancelled" if i in run.cancelled else "left_out"
 
     def account(self) -> dict[str, Any]:
-        """Return the numbers of calls and requests, and the nodes whose calls gave no answer, by
-        outcome, as plain data.
+        """Return the answer's origin, the numbers of its calls and requests, and the nodes whose
+        calls gave no answer, by outcome, as plain data.
 
         `calls` counts answered calls, `begun` requests that were sent, and `billed` requests that
         were answered or abandoned.
         """
-        usage = self.used()
-        made = sum(not completion.cached for completion in self.run.completions.values())
+        run, usage = self.run, self.used()
+        made = sum(not completion.cached for completion in run.completions.values())
         account: dict[str, Any] = {
+            **self.origin,
+            "ignored": self.ignored,
             "calls": usage.calls,
             "begun": sum(out.begun for out in self.outgoing.values()),
             "billed": made + sum(map(self._abandoned, self.calling)),
             "dollars": usage.dollars,
             "degraded": self.degraded,
-            "deadline_passed": self.run.late,
+            "deadline_passed": run.late,
         }
+        if run.whole is not run.runner:
+            account["branch"] = run.whole.branches.index(run.runner)
         for i in self.calling:
             if (how := self.outcome(i)) != "answered":
                 account.setdefault(how, []).append(i)
@@ -245,11 +242,12 @@ class Answering:
         """Await a node's call, in a separate task, and count the call's requests."""
         self.live.budget.called()
         OUTGOING.set(self.outgoing.setdefault(i, OutgoingRequests()))  # kept after a cancelled call
-        return await (self._trace.call(self, i, call) if self._trace else call)
+        return await (self.trace.call(self, i, call) if self.trace else call)
 
     async def _work(self) -> NodeAnswer:
         try:
-            answer = await self.answer()
+            answer = await self.run.answer(self.settings.timeout_s)
+            answer = replace(answer, usage=self.used())  # with abandoned calls
             self._check(answer)
             self.choices = self._choices(answer)
             if not self.begun.done():
@@ -269,7 +267,8 @@ class Answering:
         """Raise ApiError if the run gave no answer, naming the model if a model's call failed."""
         run, messages = self.run, self.asked.named("messages")
         if run.late and (answer.text is None or self.begun.done()):
-            raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
+            why = f"no answer within {self.settings.timeout_s:g} seconds"
+            raise ApiError(504, why, code="timeout")
         if answer.refused:
             refusal = run.met(PromptRefused)[run.runner.sink]
             why = f"a pool model's provider refuses this question: {refusal.said}"

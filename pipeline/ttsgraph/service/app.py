@@ -11,6 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -24,20 +25,21 @@ from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.answering import Answering
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import ApiError, reported
-from ttsgraph.service.limits import ApiKeys, read
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Judgement
+from ttsgraph.service.requests import ChatRequest, read
 from ttsgraph.service.responses import Reply, ResponseReply, json_response, model_of, shown
 from ttsgraph.settings.service import ServiceSettings
 
 if TYPE_CHECKING:
+    from ttsgraph.service.server import ApiKeys
     from ttsgraph.service.tracing import RequestTrace, Tracing
 
-ANSWERING = {
-    "/v1/chat/completions": Reply,
-    "/v1/responses": ResponseReply,
-}
+ANSWERING = {"/v1/chat/completions": Reply, "/v1/responses": ResponseReply}
 """Map from each path that answers questions to its reply's class."""
+
+SHOWN = ("/healthz", "/metrics", "/v1/models")
+"""Starts of the paths that show the server's state."""
 
 HEAD_S = 0.05
 """Seconds to wait for a stream's first text, so that an early error gets its own HTTP status."""
@@ -94,14 +96,7 @@ class App:
         self.metrics.under_way.set_function(lambda: len(self.deployments.work))
         self._started = int(time.time())
         self._named = set[str]()
-        self._routes = {
-            "/healthz": ("GET, HEAD", self._health),
-            "/metrics": ("GET, HEAD", self._figures),
-            "/v1/models": ("GET, HEAD", self._models),
-            "/v1/models/": ("GET, HEAD", self._model),
-            "/v1/feedback": ("POST", self._feedback),
-            **dict.fromkeys(ANSWERING, ("POST", self._answer)),
-        }
+        self._posted = dict.fromkeys(ANSWERING, self._answer) | {"/v1/feedback": self._feedback}
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -129,7 +124,6 @@ class App:
 
     async def _response(self, request: ClientRequest) -> Response:
         path, headers = request.path, request.headers
-        route = "/v1/models/" if path.startswith("/v1/models/") else path
         try:
             if "content-length" in headers and "transfer-encoding" in headers:
                 # A proxy could disagree with this server about where the body ends.
@@ -137,15 +131,33 @@ class App:
                 raise ApiError(400, why, headers={"connection": "close"})
             if path != "/healthz":
                 request.asker = self._keys.check(headers) or request.asker
-            if route not in self._routes:
-                raise ApiError(404)
-            methods, handle = self._routes[route]
-            if request.method not in methods.split(", "):
-                raise ApiError(405, headers={"allow": methods})
-            return await handle(request)
+            handle = self._posted.get(path)
+            if handle is None and not path.startswith(SHOWN):
+                raise ApiError(404, code="not_found")
+            methods = ("POST",) if handle else ("GET", "HEAD")
+            if request.method not in methods:
+                raise ApiError(405, headers={"allow": ", ".join(methods)})
+            return await handle(request) if handle else self._shown(path)
         except Exception as failure:
             error = reported(failure, request.id)
-            return json_response(error.body(), error.status, error.headers)
+            return json_response({"error": error.said}, error.status, error.headers)
+
+    def _shown(self, path: str) -> Response:
+        """Return what a path shows of the server's state."""
+        served = self.deployments.all()
+        if path == "/healthz":
+            status = "ok" if served else "nothing is served"
+            return json_response({"status": status}, 200 if served else 503)
+        if path == "/metrics":
+            figures = generate_latest(self.metrics.registry)
+            return Response(figures, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        if path == "/v1/models":
+            listed = [model_of(live, self._started) for live in served]
+            return json_response({"object": "list", "data": listed})
+        if path.startswith("/v1/models/"):
+            live = self.deployments.get(path.removeprefix("/v1/models/"))
+            return json_response(model_of(live, self._started))
+        raise ApiError(404, code="not_found")
 
     def _ended(self, request: ClientRequest, status: int) -> None:
         model, seconds = request.model, asyncio.get_running_loop().time() - request.began
@@ -159,56 +171,41 @@ class App:
         if request.trace is not None:
             request.trace.finish(status, request)
 
-    async def _health(self, _: ClientRequest) -> Response:
-        if self.deployments.all():
-            return json_response({"status": "ok"})
-        return json_response({"status": "nothing is served"}, 503)
-
-    async def _figures(self, _: ClientRequest) -> Response:
-        figures = generate_latest(self.metrics.registry)
-        return Response(figures, media_type=CONTENT_TYPE_PLAIN_0_0_4)
-
-    async def _models(self, _: ClientRequest) -> Response:
-        listed = [model_of(live, self._started) for live in self.deployments.all()]
-        return json_response({"object": "list", "data": listed})
-
-    async def _model(self, request: ClientRequest) -> Response:
-        live = self.deployments.get(request.path.removeprefix("/v1/models/"))
-        return json_response(model_of(live, self._started))
-
     async def _feedback(self, request: ClientRequest) -> Response:
-        judgement = await read(request, Judgement, self._settings)
+        most = self._settings.max_body_bytes
+        judgement = await read(request, Judgement.model_validate, most)
+        if (outcomes := self.deployments.outcomes) is None:
+            why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
+            raise ApiError(404, why, code="feedback_is_off")
         tasks = {live.deployed.task: live for live in self.deployments.all()}
-        found = await self.deployments.outcomes.judge(judgement, tasks, request.asker)
-        return json_response(found)
+        return json_response(await outcomes.judge(judgement, tasks, request.asker))
 
     async def _answer(self, request: ClientRequest) -> Response:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
-        kind = ANSWERING[request.path]
-        asked = await read(request, kind.asks, self._settings)
+        settings = self._settings
+        parse = partial(ChatRequest.of, settings=settings)
+        asked = await read(request, parse, settings.max_body_bytes)
         deployments = self.deployments
         live, arm = deployments.chosen(asked, request.id)
         request.model = live.name
-        if len(deployments.work) >= self._settings.concurrency:
-            message = f"all {self._settings.concurrency} places are taken; try again soon"
-            raise ApiError(429, message, headers={"retry-after": "1"})
-        runner = live.runner_for(asked)
-        answering = Answering(live, runner, asked, self._settings, request.trace)
-        answering.start()
+        if len(deployments.work) >= settings.concurrency:
+            message = f"all {settings.concurrency} places are taken; try again soon"
+            wait = {"retry-after": "1"}
+            raise ApiError(429, message, code="rate_limit_exceeded", headers=wait)
+        answering = Answering(request.id, live, asked, settings, request.trace)
         request.answering = answering
-        deployments.work[answering.task] = live
+        deployments.work.add(answering.task)
 
         def ended(task: asyncio.Task[NodeAnswer]) -> None:
-            del deployments.work[task]
+            deployments.work.discard(task)
             answered = not task.cancelled() and task.exception() is None
             self.metrics.ended(answering, request.began, answered)
-            if answered:
-                origin = {"trace": request.id, "asker": request.asker, **arm}
-                deployments.outcomes.keep(answering, task.result(), origin)
+            if answered and deployments.outcomes is not None:
+                deployments.outcomes.keep(answering, task.result(), {"asker": request.asker, **arm})
 
         answering.task.add_done_callback(ended)
-        reply = kind(request.id, answering)
-        new = set(reply.ignored) - self._named
+        reply = ANSWERING[request.path](answering)
+        new = set(answering.ignored) - self._named
         if new and len(self._named) < MOST_NAMED:  # clients choose the names
             self._named |= new
             _log.info("parameters without effect here: %s", shown(sorted(new)))

@@ -30,8 +30,7 @@ class Metrics:
         seconds = partial(Histogram, namespace="ttsgraph", registry=self.registry, buckets=_SECONDS)
         of_model, of_calls = ["model"], ["model", "upstream"]
 
-        requests = "Chat requests by status; 499: the client disconnected."
-        self.requests = count("requests", requests, ["model", "status"])
+        self.requests = count("requests", "Requests by status; 499: left.", ["model", "status"])
         self.seconds = seconds("request_seconds", "Time to the end of an answer.", of_model)
         self.first_text = seconds("first_text_seconds", "Time to a stream's first text.", of_model)
         self.under_way = gauge("requests_under_way", "Chat requests being answered.")
@@ -39,15 +38,12 @@ class Metrics:
         self.dollars = count("dollars", "Price of all calls.", of_calls)
         self.calls = count("pool_calls", _OUTCOMES, [*of_calls, "outcome"])
         self.call_seconds = seconds("pool_call_seconds", "Time of answered calls.", of_calls)
-        degraded = "Answers that may differ from the graph's own because a call is missing."
-        self.degraded = count("degraded", degraded, of_model)
+        self.degraded = count("degraded", "Answers that a missing call may have changed.", of_model)
         self.feedback = count("feedback", "Answers with feedback.", of_model)
-        figure = "Accuracy, cost and agreement of the last answers."
-        self.figure = gauge("figure", figure, ["model", "figure"])
-        drifted = "1 if a figure has drifted from its value in the test."
-        self.drifted = gauge("drifted", drifted, ["model", "figure"])
-        deployed = "1 for the current version of a name."
-        self.deployed = gauge("deployed", deployed, ["model", "version", "graph_hash"])
+        of_figure, of_version = ["model", "figure"], ["model", "version", "graph_hash"]
+        self.figure = gauge("figure", "Accuracy, cost, agreement of the last answers.", of_figure)
+        self.drifted = gauge("drifted", "1 if a figure differs from the test.", of_figure)
+        self.deployed = gauge("deployed", "1 for the current version of a name.", of_version)
 
     def ended(self, answering: Answering, began: float, answered: bool) -> None:
         """Count the calls of an ended request, which began at this event-loop time, and its answer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -16,7 +16,7 @@ from ttsgraph.models.actions import CALLS
 from ttsgraph.service.answering import Answering
 from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.errors import ApiError, reported
-from ttsgraph.service.requests import ChatRequest, ItemsRequest, some
+from ttsgraph.service.requests import some
 
 MOST_SHOWN = 40
 LONGEST_NAME = 60
@@ -29,26 +29,21 @@ _Object = dict[str, Any]
 
 
 class Reply:
-    """Reply to a chat request, given its trace id and its question being answered."""
+    """Reply to a chat request, whose question is being answered."""
 
-    asks: ClassVar[type[ChatRequest]] = ChatRequest
-    """Model of the requests that have this reply."""
-
-    def __init__(self, trace_id: str, answering: Answering) -> None:
+    def __init__(self, answering: Answering) -> None:
         version, graph = answering.live.labels
-        self.id = trace_id
         self.answering = answering
-        self.ignored = answering.ignored
         self.created = int(time.time())
         self.made_by = {
             "model": answering.live.name,
             "system_fingerprint": f"{version}-{graph[:12]}",
         }
-        self.origin = {"graph_hash": graph, "model_version": version, "trace_id": trace_id}
 
     def headers(self) -> dict[str, str]:
         """Return headers with the answer's origin and the names of parameters without effect."""
-        named = self.origin | ({"ignored": shown(self.ignored)} if self.ignored else {})
+        ignored = self.answering.ignored
+        named = self.answering.origin | ({"ignored": shown(ignored)} if ignored else {})
         return {f"x-ttsgraph-{name.replace('_', '-')}": value for name, value in named.items()}
 
     async def events(self) -> AsyncIterator[bytes]:
@@ -60,11 +55,11 @@ class Reply:
             async for event in self._events():
                 yield event
         except Exception as error:  # once a stream has begun, only an event can report an error
-            yield self._failed(reported(error, self.id))
+            yield self._failed(reported(error, self.answering.id))
 
     def whole(self, answer: NodeAnswer) -> _Object:
         """Return the body of an answer."""
-        more = {"usage": self._usage(answer), "ttsgraph": self._account(answer)}
+        more = {"usage": self._usage(answer), "ttsgraph": self.answering.account()}
         return self._body("chat.completion", self.answering.choices, **more)
 
     async def _events(self) -> AsyncIterator[bytes]:
@@ -83,23 +78,16 @@ class Reply:
         *ends, end = (some(choice, "index", "finish_reason") for choice in answering.choices)
         for each in ends:
             yield chunk(each)
-        yield chunk(end, ttsgraph=self._account(answer))
+        yield chunk(end, ttsgraph=self.answering.account())
         if asked.include_usage:
             yield _event(self._body("chat.completion.chunk", [], usage=self._usage(answer)))
         yield b"data: [DONE]\n\n"
 
     def _failed(self, error: ApiError) -> bytes:
-        return _event(error.body())
-
-    def _account(self, answer: NodeAnswer) -> _Object:
-        """Return the answer's origin and cost, and its missing calls, if there are any."""
-        account = {**self.origin, "ignored": self.ignored, **self.answering.account()}
-        if (route := self.answering.live.deployed.graph.route) is not None:
-            account["branch"] = route.taken(answer.stages)
-        return account
+        return _event({"error": error.said})
 
     def _body(self, kind: str, choices: Sequence[Any], **more: Any) -> _Object:
-        own = {"id": f"chatcmpl-{self.id}", "object": kind, "created": self.created}
+        own = {"id": f"chatcmpl-{self.answering.id}", "object": kind, "created": self.created}
         return {**own, **self.made_by, "choices": choices, **more}
 
     def _usage(self, answer: NodeAnswer) -> dict[str, int]:
@@ -108,15 +96,9 @@ class Reply:
 
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-_UNSET: _Object = {
-    **dict.fromkeys(("error", "incomplete_details", "usage", "temperature", "top_p")),
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "store": False,
-    "tool_choice": "auto",
-    "tools": [],
-}
-"""Fields of a response that clients' types require."""
+_UNSET = ("error", "incomplete_details", "usage", "temperature", "top_p")
+_USUAL = {"metadata": {}, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+"""Fields of a response that clients' types require, without a value and with their usual value."""
 
 
 class ResponseReply(Reply):
@@ -124,8 +106,6 @@ class ResponseReply(Reply):
 
     A message's text is streamed as it arrives, and each call in one piece.
     """
-
-    asks = ItemsRequest
 
     _number = 0  # of the next event
 
@@ -139,10 +119,10 @@ class ResponseReply(Reply):
                 "input_tokens": used.prompt_tokens,
                 "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
                 "output_tokens": used.completion_tokens,
-                "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": used.prompt_tokens + used.completion_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
             },
-            "ttsgraph": self._account(answer),
+            "ttsgraph": self.answering.account(),
         }
 
     async def _events(self) -> AsyncIterator[bytes]:
@@ -188,7 +168,9 @@ class ResponseReply(Reply):
         yield event(f"response.{response['status']}", response=response)
 
     def _failed(self, error: ApiError) -> bytes:
-        return self._event("error", code=error.code, message=str(error), param=error.param)
+        return self._event(
+            "error", **{name: error.said[name] for name in ("code", "message", "param")}
+        )
 
     def _event(self, kind: str, **data: Any) -> bytes:
         numbered = {"type": kind, "sequence_number": self._number, **data}
@@ -196,9 +178,10 @@ class ResponseReply(Reply):
         return f"event: {kind}\n".encode() + _event(numbered)
 
     def _response(self, status: str, output: list[_Object]) -> _Object:
-        own = {"id": f"resp_{self.id}", "object": "response", "created_at": self.created}
-        asked = {"instructions": getattr(self.answering.asked, "instructions", None)}
-        return {**own, **self.made_by, **_UNSET, **asked, "status": status, "output": output}
+        own = {"id": f"resp_{self.answering.id}", "object": "response", "created_at": self.created}
+        asked = {"instructions": self.answering.asked.instructions}
+        usual = dict.fromkeys(_UNSET) | {"store": False, **_USUAL}
+        return {**own, **self.made_by, **usual, **asked, "status": status, "output": output}
 
     def _output(self) -> list[_Object]:
         """Return the items of the answer: its message first, then its tool calls."""
@@ -206,7 +189,7 @@ class ResponseReply(Reply):
         text, refusal, calls = (said.get(name) for name in ("content", "refusal", CALLS))
         items = [self._message(text or "", refusal)] if text or refusal or not calls else []
         for number, call in enumerate(calls or ()):
-            item = {"type": "function_call", "id": f"fc_{self.id}_{number}"}
+            item = {"type": "function_call", "id": f"fc_{self.answering.id}_{number}"}
             item |= {"status": "completed", "call_id": call.get("id") or ""}
             items.append(item | some(call["function"], "name", "arguments"))
         return items
@@ -216,7 +199,7 @@ class ResponseReply(Reply):
         part: _Object = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
         if refusal and not text:
             part = {"type": "refusal", "refusal": refusal}
-        item = {"type": "message", "id": f"msg_{self.id}", "role": "assistant"}
+        item = {"type": "message", "id": f"msg_{self.answering.id}", "role": "assistant"}
         return item | {"status": "completed", "content": [part]}
 
 
