@@ -161,7 +161,8 @@ def _wanted(data: _Object) -> _Object:
     }
     if "logprobs" not in wanted:
         wanted.pop("top_logprobs", None)
-    for name in sorted(REFUSED & wanted.keys()):
+    refused = REFUSED | {"n", "logprobs"} if "input" in wanted else REFUSED  # it has one answer
+    for name in sorted(refused & wanted.keys()):
         why = f"{name} is not supported: expected a whole conversation of text, with `tools`"
         why += " or a format of the answer if needed"
         raise ApiError(400, why, name, "unsupported_parameter")
