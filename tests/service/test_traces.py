@@ -132,25 +132,19 @@ def test_texts_are_shown_where_asked_for_without_secrets_and_as_long_as_allowed(
     assert len(of_node(long, 2)["gen_ai.input.messages"]) == 5000
 
 
-def test_the_usual_variables_say_where_traces_go_and_which_share_each_of_them_whole(
-    pool, monkeypatch
-):
+def test_the_usual_variables_say_where_traces_go(pool, monkeypatch):
     collector = Collector()
     with collecting(collector) as endpoint:
         for name, value in (
             ("EXPORTER_OTLP_ENDPOINT", endpoint.removesuffix("/v1/traces")),
             ("EXPORTER_OTLP_HEADERS", "x-experiment=7"),
             ("SERVICE_NAME", "maths"),
-            ("TRACES_SAMPLER", "parentbased_traceidratio"),
-            ("TRACES_SAMPLER_ARG", "0.5"),
         ):
             monkeypatch.setenv(f"OTEL_{name}", value)
         with deployed(pool) as url:
-            asked = many(url, 40)
-    assert set(collector.spans) == {trace for trace in asked if int(trace[16], 16) < 8}
+            asked = many(url, 4)
+    assert set(collector.spans) == set(asked)
     for spans in collector.spans.values():
-        names = sorted(span.name for span in spans)
-        assert names == ["chat large", "chat small", "chat small", f"invoke_agent {NAME}"]
         tree(spans)
     assert collector.headers[0]["x-experiment"] == "7"
     assert collector.resources[0]["service.name"] == "maths"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from statistics import fmean
@@ -47,8 +47,8 @@ class Answering:
     """Question that a version answers in the form that a client asked for, with its trace id.
 
     Time-outs of single calls and hedged requests are left to a gateway (docs/production.md).
-    `trace` gets the nodes' spans. `requests` and `outgoing` have the nodes' requests. `choices` has
-    the answer's choices once `task` has ended.
+    `trace` gets the nodes' spans. `requests` and `outgoing` have the nodes' requests. `choice` is
+    the answer as clients expect it, once `task` has ended.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Answering:
     trace: RequestTrace | None = None
     requests: dict[int, Request] = field(default_factory=dict)
     outgoing: dict[int, OutgoingRequests] = field(default_factory=dict)
-    choices: Sequence[dict[str, Any]] = ()
+    choice: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin the work in the running event loop.
@@ -221,7 +221,7 @@ class Answering:
         if i in self.acting:
             sampling = request.sampling
             # The task's own stop sequences are for plain text, and could cut a tool call or JSON.
-            own = () if asked.structured else sampling.stop
+            own = () if asked.form else sampling.stop
             stop = tuple(dict.fromkeys((*own, *(asked.stop or ()))))
             most = sampling.max_tokens
             if last and asked.longest:
@@ -249,10 +249,9 @@ class Answering:
             answer = await self.run.answer(self.settings.timeout_s)
             answer = replace(answer, usage=self.used())  # with abandoned calls
             self._check(answer)
-            self.choices = self._choices(answer)
+            self.choice = self._choice(answer)
             if not self.begun.done():
-                for piece in pieces_of(self.choices):
-                    self._hand_over(piece)
+                self._hand_over(*pieces_of([self.choice]))
             return answer
         finally:
             self._hand_over(None)
@@ -288,9 +287,9 @@ class Answering:
             cause = next(iter(full.values()))
             raise ApiError(400, why, messages, "context_length_exceeded") from cause
 
-    def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:
-        """Return one choice with the answer's text or, for a requested form, the choices of the
-        acting node that gave the answer.
+    def _choice(self, answer: NodeAnswer) -> dict[str, Any]:
+        """Return the choice with the answer's text or, for a requested form, the first choice of
+        the acting node that gave the answer.
 
         Raises ApiError if the pool doesn't support the form, or no model gave the required JSON.
         """
@@ -301,21 +300,20 @@ class Answering:
         plain = {"index": 0, "message": message, "logprobs": None}
         plain["finish_reason"] = "length" if full else "stop"
         if not self.asked.form:
-            return [plain]
+            return plain
         acting = answer.completions.keys() & self.acting
         same = [i for i, text in answer.node_texts.items() if i in acting and text == answer.text]
         made = [answer.completions[i].choices for i in same]
         if not all(made):
-            why = "expected a request for plain text: this pool supports no tools, JSON or choices"
+            why = "expected a request for plain text: this pool supports no tools or JSON"
             raise ApiError(400, why, code="unsupported_parameter")
         if made:
             # Several nodes may give the same text, and only some of them as real tool calls.
-            known: list[list[dict[str, Any]]] = [json.loads(choices) for choices in made]
-            found = max(known, key=lambda choices: bool(choices[0]["message"].get(CALLS)))
-            for choice in found:  # some endpoints give no reason
-                choice["finish_reason"] = choice["finish_reason"] or plain["finish_reason"]
-            return found
+            known: list[dict[str, Any]] = [json.loads(choices)[0] for choices in made]
+            found = max(known, key=lambda choice: bool(choice["message"].get(CALLS)))
+            # Some endpoints give no reason.
+            return found | {"finish_reason": found["finish_reason"] or plain["finish_reason"]}
         if self.asked.as_json and not self.asked.tools:
             why = "expected an answer in JSON, but no pool model gave one"
             raise ApiError(502, why, code="pool_model_failed")
-        return [plain]
+        return plain

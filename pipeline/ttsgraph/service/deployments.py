@@ -60,19 +60,14 @@ class LiveVersion:
         Raises ApiError 400 if the graph doesn't support them.
         """
         runner = self.runner
-        if asked.n and not self.speaks:
-            why = (
-                "expected 1, because the last node of this graph selects among other nodes' answers"
-            )
-            raise ApiError(400, f"n: {why}", "n", "unsupported_parameter")
-        if len(asked.said) == 1 and not asked.structured:
+        if len(asked.said) == 1 and not asked.form:
             return runner
         manners = [runner.manners[model] for model in self.deployed.used_models]
         if any(manner.prompt.style != "chat" for manner in manners):
             why = "this model uses few-shot prompts: expected a single question, without tools and"
             why += f" {asked.named('response_format')}"
             raise ApiError(400, why, asked.named("messages"), "unsupported_parameter")
-        task = FormedTask(runner.task, asked) if asked.structured else runner.task
+        task = FormedTask(runner.task, asked) if asked.form else runner.task
         around = asked.conversation
         prompt = replace(runner.prompt, system=around.system, history=around.history)
         return replace(runner, task=task, prompt=prompt)

@@ -4,10 +4,10 @@ The user's last message is the question; docs/serve.md describes how the other m
 Parameters without effect are ignored, and the reply names them. Unsupported parameters that would
 change the meaning of the answer are rejected.
 
-A client can request a form: tools, JSON, several choices, log probabilities. Acting nodes are
-called with this form. These are the last node or, if the last node selects an answer (by a vote, a
-judge or a closed gate), the nodes among whose answers it selects. Other nodes give advice in plain
-text, and their prompt describes the requested form.
+A client can request a form: tools or JSON. Acting nodes are called with this form. These are the
+last node or, if the last node selects an answer (by a vote, a judge or a closed gate), the nodes
+among whose answers it selects. Other nodes give advice in plain text, and their prompt describes
+the requested form.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ REFUSED = {
     *("web_search_options", "modalities", "moderation", "image", "audio", "documents", "system"),
     *("functions", "function_call", "format", "grammar", "json_schema", "response_schema"),
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding"),
-    *("structured_outputs", "truncation"),
+    *("structured_outputs", "truncation", "n", "logprobs"),
 }
 """Parameters that would change the answer's meaning, and are rejected. Other parameters without a
 field in the request's model have no effect.
@@ -159,10 +159,7 @@ def _wanted(data: _Object) -> _Object:
         for name, value in data.items()
         if value is not None and value not in NOTHING.get(name, ())
     }
-    if "logprobs" not in wanted:
-        wanted.pop("top_logprobs", None)
-    refused = REFUSED | {"n", "logprobs"} if "input" in wanted else REFUSED  # it has one answer
-    for name in sorted(refused & wanted.keys()):
+    for name in sorted(REFUSED & wanted.keys()):
         why = f"{name} is not supported: expected a whole conversation of text, with `tools`"
         why += " or a format of the answer if needed"
         raise ApiError(400, why, name, "unsupported_parameter")
@@ -265,9 +262,6 @@ class ChatRequest(
     tool_choice: Annotated[_Choice, _of(dict, _function)] = None
     parallel_tool_calls: Any = None
     response_format: Annotated[_Output | None, _of(dict, _format)] = None
-    n: Annotated[int | None, Field(ge=1, le=128)] = None
-    logprobs: StrictBool | None = None
-    top_logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
     _sent: Collection[str] = ()
 
     @classmethod
@@ -329,20 +323,14 @@ class ChatRequest(
         """True if the answer's text has to be JSON."""
         return self.response_format is not None and self.response_format.type != "text"
 
-    @property
-    def structured(self) -> bool:
-        """True if the answer is JSON or may call tools.
-
-        For such answers, the task's stop sequences don't apply, and votes compare answers by form.
-        """
-        return bool(self.tools) or self.as_json
-
     @cached_property
     def form(self) -> str | None:
-        """JSON object to add to the bodies of acting nodes' requests, or None if one text is
-        requested.
+        """JSON object to add to the bodies of acting nodes' requests, or None for plain text.
+
+        With a form, the answer is JSON or may call tools. The task's stop sequences then don't
+        apply, and votes compare answers by form.
         """
-        names = {"tools", "tool_choice", "parallel_tool_calls", "n", "logprobs", "top_logprobs"}
+        names = {"tools", "tool_choice", "parallel_tool_calls"}
         names |= {"response_format"} if self.as_json else set()
         wanted = self.model_dump(include=names, exclude_unset=True)
         return dumped(wanted) if wanted else None
@@ -361,7 +349,7 @@ class ChatRequest(
             more = last.content.removeprefix(asked).strip()
             before = [*before, Message(last.role, asked), *turns]
             last = Message("user", more) if more else before.pop()
-        if not (advises and self.structured):
+        if not (advises and self.form):
             return (*before, last)
         advice = ADVICE.format(form=self.form)
         if last.role != "user" or last.whole is not None:

@@ -60,7 +60,7 @@ class Reply:
     def whole(self, answer: NodeAnswer) -> _Object:
         """Return the body of an answer."""
         more = {"usage": self._usage(answer), "ttsgraph": self.answering.account()}
-        return self._body("chat.completion", self.answering.choices, **more)
+        return self._body("chat.completion", [self.answering.choice], **more)
 
     async def _events(self) -> AsyncIterator[bytes]:
         answering, asked = self.answering, self.answering.asked
@@ -75,9 +75,7 @@ class Reply:
         async for piece in answering.arriving():
             yield chunk(piece) if piece else COMMENT
         answer = await answering.task
-        *ends, end = (some(choice, "index", "finish_reason") for choice in answering.choices)
-        for each in ends:
-            yield chunk(each)
+        end = {"finish_reason": answering.choice["finish_reason"]}
         yield chunk(end, ttsgraph=self.answering.account())
         if asked.include_usage:
             yield _event(self._body("chat.completion.chunk", [], usage=self._usage(answer)))
@@ -112,7 +110,7 @@ class ResponseReply(Reply):
     def whole(self, answer: NodeAnswer) -> _Object:
         """Return the body of an answer."""
         used = answer.usage  # covers all calls of the graph
-        cut = _INCOMPLETE.get(self.answering.choices[0]["finish_reason"])
+        cut = _INCOMPLETE.get(self.answering.choice["finish_reason"])
         return self._response("incomplete" if cut else "completed", self._output()) | {
             "incomplete_details": {"reason": cut} if cut else None,
             "usage": {
@@ -185,7 +183,7 @@ class ResponseReply(Reply):
 
     def _output(self) -> list[_Object]:
         """Return the items of the answer: its message first, then its tool calls."""
-        said = self.answering.choices[0]["message"]
+        said = self.answering.choice["message"]
         text, refusal, calls = (said.get(name) for name in ("content", "refusal", CALLS))
         items = [self._message(text or "", refusal)] if text or refusal or not calls else []
         for number, call in enumerate(calls or ()):

@@ -195,26 +195,6 @@ def serve(
     """
     keys = keys_of(settings, no_key)
     app = App(loader, names, settings, keys)
-    _begin_process()
-    with _listen(settings.host, settings.port) as listening, stopped_by_signals():
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        port = listening.getsockname()[1]
-        keyed = "without a key" if keys.open else "with a key"
-        line = f"serving {', '.join(names)} at http://{host}:{port}/v1, {keyed}"
-        asyncio.run(_run(app, settings, listening, line))
-
-
-async def _run(app: App, settings: ServiceSettings, listening: socket.socket, said: str) -> None:
-    async with app.running():
-        typer.echo(said)
-        # When uvicorn ends, it re-raises the signals that it handled. They must not interrupt
-        # the closing of the deployments.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        await uvicorn.Server(config_of(app, settings)).serve([listening])
-
-
-def _begin_process() -> None:
     # Imported objects are never freed. If each collection checked them, it would take a fifth more
     # time.
     gc.freeze()
@@ -222,6 +202,21 @@ def _begin_process() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request opens several files
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("ttsgraph").setLevel(logging.INFO)
+
+    async def run(listening: socket.socket) -> None:
+        async with app.running():
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            address = f"http://{host}:{listening.getsockname()[1]}/v1"
+            keyed = "without a key" if keys.open else "with a key"
+            typer.echo(f"serving {', '.join(names)} at {address}, {keyed}")
+            # When uvicorn ends, it re-raises the signals that it handled. They must not interrupt
+            # the closing of the deployments.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: None)
+            await uvicorn.Server(config_of(app, settings)).serve([listening])
+
+    with _listen(settings.host, settings.port) as listening, stopped_by_signals():
+        asyncio.run(run(listening))
 
 
 def keys_of(settings: ServiceSettings, no_key: bool) -> ApiKeys:
