@@ -69,10 +69,6 @@ TWO_GONE = parallel(["m"] * 2 + ["n"] * 3, "n", "voter")
 WAITED = {
     # graph, replies by replica, seconds, models that fail, settings; what comes of it
     "decided": (vote(5), "7", by_replica([1, 1, 9, 1, 9]), (), {}, ("7", 1, [], [2, 4], False)),
-    "a lost voice that could change nothing": (
-        parallel(["m"] * 4 + ["n"], "m", "voter"), "7", by_replica([1], n=0.5), "n", {},
-        ("7", 1, [4], [], False),
-    ),
     "a gate that saw nothing opens": (
         with_sink(TWO_GONE, gate=Gate(0.0, (0, 1))), "7", by_replica([1]), "m", {},
         ("7", 2, [0, 1], [], False),

