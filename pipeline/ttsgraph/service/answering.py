@@ -212,22 +212,20 @@ class Answering:
 
     def _begin(self, i: int, request: Request) -> Completion | Awaitable[Completion]:
         """Begin a node's call in the client's form, and return its completion, or an awaitable."""
-        runner, asked = self.run.runner, self.asked
+        runner, asked, sampling = self.run.runner, self.asked, request.sampling
         shown = runner.task.render(self.run.question)
         advises = i not in self.acting and i not in self._choosing
         request = replace(request, messages=asked.shaped(request.messages, shown, advises))
         # A judge's reply is not the graph's answer, so it is neither streamed nor limited.
         last = i == runner.sink and i in self.acting
         if i in self.acting:
-            sampling = request.sampling
             # The task's own stop sequences are for plain text, and could cut a tool call or JSON.
             own = () if asked.form else sampling.stop
-            stop = tuple(dict.fromkeys((*own, *(asked.stop or ()))))
-            most = sampling.max_tokens
-            if last and asked.longest:
-                most = min(most, asked.longest)
-            sampling = replace(sampling, stop=stop, max_tokens=most)
+            sampling = replace(sampling, stop=tuple(dict.fromkeys((*own, *(asked.stop or ())))))
             request = replace(request, sampling=sampling, form=asked.form)
+        if last and asked.longest:
+            most = min(sampling.max_tokens, asked.longest)
+            request = replace(request, sampling=replace(sampling, max_tokens=most))
         self.requests[i] = request
         found: Completion | Awaitable[Completion]
         if last and asked.stream:

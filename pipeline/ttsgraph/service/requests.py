@@ -187,6 +187,10 @@ def _format(output: _Object) -> _Object:
     return {"type": "json_schema", "json_schema": schema}
 
 
+_OF_ITEMS = ("id", "status", "type", "phase")
+"""Fields of an item that chat messages don't have, so that some endpoints refuse them."""
+
+
 def _messages(items: Any) -> Any:
     """Return input items as chat messages; calls are part of the assistant message before them.
 
@@ -198,9 +202,9 @@ def _messages(items: Any) -> Any:
         return items
     found: list[_Object] = []
     for item in items:
-        kind = item.get("type") or "message"
+        kind = "message" if "role" in item else item.get("type") or "message"
         if kind == "message":
-            found.append(dict(item))
+            found.append({name: item[name] for name in item if name not in _OF_ITEMS})
         elif kind == "function_call":
             function = some(item, "name", "arguments")
             call = {"id": item.get("call_id"), "type": "function", "function": function}

@@ -35,10 +35,8 @@ class Reply:
         version, graph = answering.live.labels
         self.answering = answering
         self.created = int(time.time())
-        self.made_by = {
-            "model": answering.live.name,
-            "system_fingerprint": f"{version}-{graph[:12]}",
-        }
+        fingerprint = f"{version}-{graph[:12]}"
+        self.made_by = {"model": answering.live.name, "system_fingerprint": fingerprint}
 
     def headers(self) -> dict[str, str]:
         """Return headers with the answer's origin and the names of parameters without effect."""
@@ -125,39 +123,38 @@ class ResponseReply(Reply):
 
     async def _events(self) -> AsyncIterator[bytes]:
         event, begun = self._event, False
+        text_at = {"item_id": f"msg_{self.answering.id}", "output_index": 0, "content_index": 0}
 
         def begin(message: _Object) -> bytes:
             empty = message | {"status": "in_progress", "content": []}
-            place = {"item_id": message["id"], "output_index": 0, "content_index": 0}
             added = event("response.output_item.added", output_index=0, item=empty)
-            return added + event("response.content_part.added", **place, part=message["content"][0])
+            (part,) = message["content"]
+            return added + event("response.content_part.added", **text_at, part=part)
 
         for kind in ("response.created", "response.in_progress"):
             yield event(kind, response=self._response("in_progress", []))
         async for piece in self.answering.arriving():
             if text := piece.get("delta", {}).get("content"):
-                message = self._message("")
                 if not begun:
-                    yield begin(message)
+                    yield begin(self._message(""))
                 begun = True
-                place = {"item_id": message["id"], "output_index": 0, "content_index": 0}
-                yield event("response.output_text.delta", **place, delta=text, logprobs=[])
+                yield event("response.output_text.delta", **text_at, delta=text, logprobs=[])
             elif not piece:
                 yield COMMENT
         answer = await self.answering.task
         for index, item in enumerate(self._output()):
-            place = {"item_id": item["id"], "output_index": index}
             if item["type"] == "message":
                 (part,) = item["content"]
                 if not begun:
                     yield begin(item)
                 if "text" in part:
                     said = some(part, "text", "logprobs")
-                    yield event("response.output_text.done", **place, content_index=0, **said)
-                yield event("response.content_part.done", **place, content_index=0, part=part)
+                    yield event("response.output_text.done", **text_at, **said)
+                yield event("response.content_part.done", **text_at, part=part)
             else:
                 empty = item | {"status": "in_progress", "arguments": ""}
                 yield event("response.output_item.added", output_index=index, item=empty)
+                place = {"item_id": item["id"], "output_index": index}
                 kind = "response.function_call_arguments"
                 yield event(f"{kind}.delta", **place, delta=item["arguments"])
                 yield event(f"{kind}.done", **place, **some(item, "name", "arguments"))
@@ -166,9 +163,8 @@ class ResponseReply(Reply):
         yield event(f"response.{response['status']}", response=response)
 
     def _failed(self, error: ApiError) -> bytes:
-        return self._event(
-            "error", **{name: error.said[name] for name in ("code", "message", "param")}
-        )
+        said = {name: error.said[name] for name in ("code", "message", "param")}
+        return self._event("error", **said)
 
     def _event(self, kind: str, **data: Any) -> bytes:
         numbered = {"type": kind, "sequence_number": self._number, **data}
@@ -208,10 +204,9 @@ def shown(names: Iterable[str]) -> str:
 
 def model_of(live: LiveVersion, created: int) -> _Object:
     """Return a served version's entry in /v1/models."""
-    task, found_by = live.deployed.task, live.deployed.found_by
     version, graph = live.labels
-    origin = {"task": task, "model_version": version, "graph_hash": graph}
-    origin |= {"found_by": found_by} if found_by else {}
+    origin = {"task": live.deployed.task, "model_version": version, "graph_hash": graph}
+    origin["found_by"] = live.deployed.found_by
     entry = {"id": live.name, "object": "model", "created": created, "owned_by": "ttsgraph"}
     return entry | {"ttsgraph": origin}
 
