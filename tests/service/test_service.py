@@ -264,7 +264,6 @@ def test_metrics_count_requests_tokens_and_calls_by_served_name(pool):
         assert f"ttsgraph_pool_call_seconds_count{{{of}}} {calls}.0" in figures
     of = f'graph_hash="{FUSED.content_hash}",model="{NAME}",version="3"'
     assert f"ttsgraph_deployed{{{of}}} 1.0" in figures
-    assert f'ttsgraph_first_text_seconds_count{{model="{NAME}"}} 1.0' in figures
     assert "xxx" not in figures
 
 

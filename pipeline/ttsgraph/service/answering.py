@@ -73,8 +73,8 @@ class Answering:
         self.calling = [i for i in runner.graph.order if runner.roles[i].calls_model]
         self.acting, self._choosing = actors(runner.graph)
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()  # None ends them
-        self.begun: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
-        """Event-loop time of the first piece; None if the work has ended without one."""
+        self.begun = asyncio.Event()
+        """Set once there is a first piece, or the work has ended without one."""
         self.task = asyncio.create_task(self._work())
         """Returns the answer or raises ApiError; cancelling it stops all calls of the graph."""
         # A failure after the client has left must not be reported by the event loop.
@@ -248,7 +248,7 @@ class Answering:
             answer = replace(answer, usage=self.used())  # with abandoned calls
             self._check(answer)
             self.choice = self._choice(answer)
-            if not self.begun.done():
+            if not self.begun.is_set():
                 self._hand_over(*pieces_of([self.choice]))
             return answer
         finally:
@@ -256,14 +256,12 @@ class Answering:
 
     def _hand_over(self, piece: Piece | None) -> None:
         self._pieces.put_nowait(piece)
-        if not self.begun.done():
-            now = asyncio.get_running_loop().time()
-            self.begun.set_result(None if piece is None else now)
+        self.begun.set()
 
     def _check(self, answer: NodeAnswer) -> None:
         """Raise ApiError if the run gave no answer, naming the model if a model's call failed."""
         run, messages = self.run, self.asked.named("messages")
-        if run.late and (answer.text is None or self.begun.done()):
+        if run.late and (answer.text is None or self.begun.is_set()):
             why = f"no answer within {self.settings.timeout_s:g} seconds"
             raise ApiError(504, why, code="timeout")
         if answer.refused:

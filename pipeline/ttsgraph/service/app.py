@@ -199,7 +199,7 @@ class App:
         def ended(task: asyncio.Task[NodeAnswer]) -> None:
             deployments.work.discard(task)
             answered = not task.cancelled() and task.exception() is None
-            self.metrics.ended(answering, request.began, answered)
+            self.metrics.ended(answering, answered)
             if answered and deployments.outcomes is not None:
                 deployments.outcomes.keep(answering, task.result(), {"asker": request.asker, **arm})
 
@@ -212,7 +212,7 @@ class App:
         if not asked.stream:
             await unless_gone(request, answering.task)
             return json_response(reply.whole(await answering.task), headers=reply.headers())
-        await unless_gone(request, answering.begun, HEAD_S)
+        await unless_gone(request, asyncio.create_task(answering.begun.wait()), HEAD_S)
         if answering.task.done():
             answering.task.result()
         headers = reply.headers() | {"cache-control": "no-cache"}

@@ -32,7 +32,6 @@ class Metrics:
 
         self.requests = count("requests", "Requests by status; 499: left.", ["model", "status"])
         self.seconds = seconds("request_seconds", "Time to the end of an answer.", of_model)
-        self.first_text = seconds("first_text_seconds", "Time to a stream's first text.", of_model)
         self.under_way = gauge("requests_under_way", "Chat requests being answered.")
         self.tokens = count("tokens", "Tokens of all calls.", [*of_calls, "kind"])
         self.dollars = count("dollars", "Price of all calls.", of_calls)
@@ -45,14 +44,9 @@ class Metrics:
         self.drifted = gauge("drifted", "1 if a figure differs from the test.", of_figure)
         self.deployed = gauge("deployed", "1 for the current version of a name.", of_version)
 
-    def ended(self, answering: Answering, began: float, answered: bool) -> None:
-        """Count the calls of an ended request, which began at this event-loop time, and its answer,
-        if it has one.
-        """
+    def ended(self, answering: Answering, answered: bool) -> None:
+        """Count the calls of an ended request, and its answer, if it has one."""
         name = answering.live.name
-        first = answering.begun.result() if answering.begun.done() else None
-        if answering.asked.stream and first is not None:
-            self.first_text.labels(name).observe(first - began)
         for i in answering.calling:
             labels = name, answering.run.model_of(i)
             if (completion := answering.run.completions.get(i)) is not None:
