@@ -9,10 +9,13 @@ import pytest
 from starlette.responses import JSONResponse
 
 from tests.support.processes import wait_until
+from tests.support.routers import by_field
 from tests.support.service import ALONE, FUSED, NAME, ask, chat, deployed, graph_of, post
 from ttsgraph.base.errors import InputError
+from ttsgraph.graphs.stopping import Gate
+from ttsgraph.graphs.topologies import parallel, routed, single, with_sink
 from ttsgraph.service import answering, app
-from ttsgraph.service.limits import ApiKeys
+from ttsgraph.service.server import ApiKeys
 
 
 def line(key, name):
@@ -46,9 +49,8 @@ def test_keys_come_and_go_while_the_server_runs(pool, tmp_path, caplog):
     assert "third" not in "".join(said)
 
 
-@pytest.mark.parametrize("text", ["sesame\n", "AB" * 32 + " upper\n", line("c", "-")])
-def test_a_file_of_keys_that_is_none_is_named_with_its_line(tmp_path, text):
-    (tmp_path / "keys").write_text(line("a", "b") + text)
+def test_a_file_of_keys_that_is_none_is_named_with_its_line(tmp_path):
+    (tmp_path / "keys").write_text(line("a", "b") + "sesame\n")
     with pytest.raises(InputError, match=r"keys, line 2: expected the SHA-256 of a key"):
         ApiKeys("", tmp_path / "keys")
     with pytest.raises(InputError, match="can't read the keys file"):
@@ -82,7 +84,7 @@ def test_the_log_says_why_an_answer_failed(pool, monkeypatch, caplog, stream, bu
     with deployed(pool, ALONE) as url:
         if bug:
             monkeypatch.setattr(answering, "json", None)
-            asked = chat(n=2)
+            asked = chat(response_format={"type": "json_object"})
         else:
             pool.reply = lambda body: JSONResponse({"error": {"message": "no memory"}}, 500)
             asked = chat()
@@ -113,6 +115,25 @@ def test_dollars_are_those_of_the_bill_also_of_calls_that_were_given_up(pool):
     assert sum(one["calls"] for one in origins) <= len(pool.bodies) - 20
     counted = [row for row in text.splitlines() if row.startswith("ttsgraph_dollars_total")]
     assert sum(float(row.split()[1]) for row in counted) == pytest.approx(book, rel=1e-3)
+
+
+GATED = with_sink(parallel(["small"] * 2, "large", "fuser"), gate=Gate(0))
+RULE = by_field("topic", {"rows": 0}, [0.5, 0.5], default=1)
+ROUTED = routed(RULE, [single("small"), single("large")])
+
+
+@pytest.mark.parametrize(
+    ("graph", "told"),
+    [(GATED, {"calls": 2, "left_out": [2]}), (ROUTED, {"calls": 1, "branch": 1})],
+    ids=["a closed gate", "a route"],
+)
+def test_what_an_answer_did_without_stands_in_it_and_in_the_metrics(pool, graph, told):
+    with deployed(pool, graph) as url:
+        answer = ask(url)
+        figures = httpx.get(f"{url}/metrics").text
+    assert answer.choices[0].message.content == "7"
+    assert told.items() <= answer.model_extra["ttsgraph"].items()
+    assert ('outcome="left_out"' in figures) == ("left_out" in told)
 
 
 def test_calls_that_failed_are_not_on_the_bill(pool):

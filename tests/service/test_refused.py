@@ -6,7 +6,7 @@ import pytest
 from starlette.responses import JSONResponse
 
 from tests.support.refusing import FILTERED, REFUSALS
-from tests.support.service import ALONE, VOTED, chat, deployed, graph_of, post
+from tests.support.service import VOTED, chat, deployed, graph_of, post
 
 MIXED = graph_of("fuser", "small")
 SECRET = "sk-0123456789abcdef0123456789"
@@ -25,7 +25,6 @@ ALL = ("small", "large")
 @pytest.mark.parametrize(
     ("graph", "models", "settings", "answered"),
     [
-        (ALONE, ALL, {}, False),
         (VOTED, ALL, {}, False),
         (MIXED, ["large"], {}, False),
         (MIXED, ["large"], {"fallback": True}, True),

@@ -93,10 +93,9 @@ def test_events_are_numbered_and_a_cut_answer_is_incomplete(pool):
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id|whole conversation"),
         ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
-        ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"input": [{"type": "item_reference", "id": "1"}]}, "item_reference"),
         ({"input": [PICTURE]}, "input.0.content.0.type"),
-        ({"extra_body": {"messages": []}}, "messages"),
+        ({"extra_body": {"n": 2}}, "n is not supported"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(pool, parameters, said):

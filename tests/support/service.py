@@ -28,8 +28,7 @@ from ttsgraph.deployment.bundle import DeployedVersion, Loader
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.service.app import App
 from ttsgraph.service.deployments import Deployments
-from ttsgraph.service.limits import ApiKeys
-from ttsgraph.service.server import config_of
+from ttsgraph.service.server import ApiKeys, config_of
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks.base import Question
@@ -93,7 +92,8 @@ class PoolStub:
         message = saying(reply) if isinstance(reply, str) else reply
         written = len((message["content"] or "").split())
         usage = {"prompt_tokens": 10, "completion_tokens": written, "total_tokens": 10 + written}
-        choices = [_choice(k, message, body) for k in range(body.get("n") or 1)]
+        reason = "tool_calls" if message.get("tool_calls") else "stop"
+        choices = [{"index": 0, "finish_reason": reason, "message": message | {"refusal": None}}]
         frame = {"id": "stub", "created": 0, "model": body["model"]}
         if body.get("stream"):
             frame["object"] = "chat.completion.chunk"
@@ -133,27 +133,12 @@ class PoolStub:
             self.holding -= 1
 
 
-def _choice(index: int, message: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    if index and message["content"]:
-        message = message | {"content": f"{message['content']} ({index})"}
-    reason = "tool_calls" if message.get("tool_calls") else "stop"
-    logprobs = _logprobs(message["content"] or "") if body.get("logprobs") else None
-    choice = {"index": index, "finish_reason": reason, "logprobs": logprobs}
-    return choice | {"message": message | {"refusal": None}}
-
-
-def _logprobs(text: str) -> dict[str, Any]:
-    words = [{"token": word, "logprob": -0.5, "bytes": None} for word in text.split()]
-    return {"content": [word | {"top_logprobs": []} for word in words], "refusal": None}
-
-
 def _deltas(choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    piece = {"index": choice["index"], "finish_reason": None, "logprobs": None}
+    piece = {"index": 0, "finish_reason": None}
     message = choice["message"]
     yield piece | {"delta": {"role": "assistant", "content": None}}
     for word in re.findall(r"\S+\s*", message["content"] or ""):
-        logprobs = choice["logprobs"] and _logprobs(word)
-        yield piece | {"delta": {"content": word}, "logprobs": logprobs}
+        yield piece | {"delta": {"content": word}}
     for number, call in enumerate(message.get("tool_calls") or ()):
         arguments = call["function"]["arguments"]
         head = call | {"index": number, "function": call["function"] | {"arguments": ""}}

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, FormRefused, PromptRefused
-from ttsgraph.endpoints.endpoints import RetryBudget
-from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer, Run, usage_of
+from ttsgraph.evaluation.executor import NodeAnswer, Run, usage_of
 from ttsgraph.graphs.stopping import Patience
 from ttsgraph.models.actions import CALLS, pieces_of
 from ttsgraph.models.client import (
     OUTGOING,
     Completion,
     Deferred,
-    OnPiece,
     OutgoingRequests,
     Piece,
     Request,
@@ -33,227 +31,54 @@ from ttsgraph.models.client import (
 )
 from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
-from ttsgraph.service.forms import FormedTask, actors, with_advice, with_turns
-from ttsgraph.service.requests import ChatRequest
+from ttsgraph.service.requests import ChatRequest, actors
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
     from ttsgraph.service.tracing import RequestTrace
 
-ALIVE: Piece = {}
-"""Keep-alive marker, yielded in place of a piece of text."""
-
 ALIVE_S = 10.0
-"""Seconds between two keep-alive markers."""
+"""Seconds without a piece of a stream before a sign of life."""
 
 
-class ServedRun:
-    """Run of one question in the form that a client asked for.
+@dataclass(eq=False)
+class Answering:
+    """Question that a version answers in the form that a client asked for, with its trace id.
 
-    `budget` limits retries; time-outs of single calls and hedged requests are left to a gateway
-    (docs/production.md). `trace` gets the nodes' spans. `run` is the executor's run.
+    Time-outs of single calls and hedged requests are left to a gateway (docs/production.md).
+    `trace` gets the nodes' spans. `requests` and `outgoing` have the nodes' requests. `choice` is
+    the answer as clients expect it, once `task` has ended.
     """
 
-    on_piece: OnPiece | None = None
-    """Receiver of the last node's text as it arrives, if the client wants a stream."""
+    id: str
+    live: LiveVersion
+    asked: ChatRequest
+    settings: ServiceSettings
+    trace: RequestTrace | None = None
+    requests: dict[int, Request] = field(default_factory=dict)
+    outgoing: dict[int, OutgoingRequests] = field(default_factory=dict)
+    choice: dict[str, Any] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        runner: GraphRunner,
-        asked: ChatRequest,
-        settings: ServiceSettings,
-        budget: RetryBudget,
-        trace: RequestTrace | None = None,
-    ) -> None:
-        self.asked = asked
-        self._budget = budget
-        self._trace = trace
-        question = Question("asked", asked.conversation.question, "")
-        patience = Patience(settings.quorum, settings.fallback)
+    def __post_init__(self) -> None:
+        """Begin the work in the running event loop.
+
+        Raises ApiError 400 if the version doesn't support the request.
+        """
+        runner = self.live.runner_for(self.asked)
+        question = Question("asked", self.asked.conversation.question, "")
+        patience = Patience(self.settings.quorum, self.settings.fallback)
         self.run = Run(runner, question, self._begin, patience)
-        runner = self.run.runner
+        runner = self.run.runner  # of the branch that answers the question
         self.calling = [i for i in runner.graph.order if runner.roles[i].calls_model]
         self.acting, self._choosing = actors(runner.graph)
-        self.requests: dict[int, Request] = {}
-        self.outgoing: dict[int, OutgoingRequests] = {}
-
-    async def answer(self, deadline_s: float | None = None) -> NodeAnswer:
-        """Run the graph for at most `deadline_s` seconds; cancelling the run cancels every call.
-
-        The answer's usage includes an estimate for abandoned calls.
-        """
-        return replace(await self.run.answer(deadline_s), usage=self.used())
-
-    @property
-    def degraded(self) -> bool:
-        """True if a missing call may make the answer differ from the complete graph's answer."""
-        run = self.run
-        read_by = {j for i in run.met(CallFailed) for j in run.asking.graph.successors[i]}
-        lost = any(j in run.asking.stage and not run.asking.is_sure(j) for j in read_by)
-        return run.late or bool(run.fallbacks) or lost
-
-    def outcome(self, i: int) -> str:
-        """Return the outcome of a node.
-
-        It is "answered", "failed", "fallback" (the call failed, and other nodes' answers
-        replace it), "refused" (by the provider), "empty" (the prompt doesn't fit), "cancelled"
-        (begun, then not needed), or "left_out" (never begun).
-        """
-        run = self.run
-        error = run.errors.get(i) or run.failures.get(i)
-        answered = run.completions if run.runner.roles[i].calls_model else run.texts
-        outcomes = {
-            "fallback": i in run.fallbacks,
-            "refused": isinstance(error, PromptRefused),
-            "empty": isinstance(error, ContextOverflow),
-            "failed": error is not None,
-            "answered": i in answered,
-            "cancelled": i in run.cancelled,
-            "left_out": True,
-        }
-        return next(how for how, holds in outcomes.items() if holds)
-
-    def account(self) -> dict[str, Any]:
-        """Return the numbers of calls and requests, and the nodes whose calls gave no answer, by
-        outcome, as plain data.
-
-        `calls` counts answered calls, `begun` requests that were sent, and `billed` requests that
-        were answered or abandoned.
-        """
-        run = self.run
-        usage = self.used()
-        made = sum(not completion.cached for completion in run.completions.values())
-        account: dict[str, Any] = {
-            "calls": usage.calls,
-            "begun": sum(out.begun for out in self.outgoing.values()),
-            "billed": made + sum(map(self._abandoned, self.calling)),
-            "dollars": usage.dollars,
-            "degraded": self.degraded,
-            "deadline_passed": run.late,
-        }
-        for i in self.calling:
-            if (how := self.outcome(i)) != "answered":
-                account.setdefault(how, []).append(i)
-        return account
-
-    def _begin(self, i: int, request: Request) -> Completion | Awaitable[Completion]:
-        """Begin a node's call in the client's form, and return its completion, or an awaitable."""
-        self.requests[i] = request = self._formed(i, request)
-        runner = self.run.runner
-        found: Completion | Awaitable[Completion]
-        # A judge's reply is not the graph's answer, so it is neither streamed nor limited.
-        last = i == runner.sink and i in self.acting
-        if last and self.on_piece:
-            found = Deferred(partial(runner.client.stream, request, self.on_piece))
-        elif last and self.asked.longest:
-            found = runner.client.begin(request)  # gives a cut answer no more room
-        else:
-            found = runner.begin(request)
-        return found if isinstance(found, Completion) else self._called(i, found)
-
-    async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
-        """Await a node's call, in a separate task, and count the call's requests."""
-        self._budget.called()
-        OUTGOING.set(self.outgoing.setdefault(i, OutgoingRequests()))  # kept after a cancelled call
-        return await (self._trace.call(self, i, call) if self._trace else call)
-
-    def _formed(self, i: int, request: Request) -> Request:
-        """Return a node's request in the client's form; advising nodes are asked for advice."""
-        asked = self.asked
-        messages = request.messages
-        if turns := asked.conversation.turns:
-            shown = self.run.runner.task.render(self.run.question)
-            messages = with_turns(messages, shown, turns)
-        if i in self.acting:
-            # The task's own stop sequences are for plain text, and could cut a tool call or JSON.
-            own = () if asked.structured else request.sampling.stop
-            stop = tuple(dict.fromkeys((*own, *(asked.stop or ()))))
-            sampling = replace(request.sampling, stop=stop)
-            if i == self.run.runner.sink and asked.longest:
-                most = min(sampling.max_tokens, asked.longest)
-                sampling = replace(sampling, max_tokens=most)
-            return replace(request, messages=messages, sampling=sampling, form=asked.form)
-        if i not in self._choosing:
-            messages = with_advice(messages, asked.advice)
-        return replace(request, messages=messages)
-
-    def used(self) -> Usage:
-        """Return the usage of answered calls plus an estimate for abandoned requests."""
-        return sum(map(self.used_by, self.run.runner.graph.order), Usage())
-
-    def used_by(self, i: int) -> Usage:
-        """Return the usage of a node's call, including an estimate for abandoned requests."""
-        asked = self.run.runner.pool[self.run.model_of(i)]
-        made = self.run.completions.get(i)
-        used = usage_of(made, asked) if made is not None else Usage()
-        for _ in range(self._abandoned(i)):
-            used += replace(usage_of(self._expected(i), asked), calls=0)
-        return used
-
-    def _abandoned(self, i: int) -> int:
-        """Return the number of a node's requests that were sent but not awaited to the end."""
-        out = self.outgoing.get(i)
-        return out.begun - out.ended if out else 0
-
-    def _expected(self, i: int) -> Completion:
-        """Return the estimated usage of an abandoned request, which is billed in full.
-
-        The estimate is the mean usage of the answered calls or, if there are none, the length of
-        the node's request.
-        """
-        made = self.run.completions.values()
-        if not made:
-            messages = self.requests[i].messages
-            asked = "\n".join(message.whole or message.content for message in messages)
-            return Completion("", estimate_tokens(asked), 0, 0.0)
-        read = fmean(call.prompt_tokens for call in made)
-        written = fmean(call.completion_tokens for call in made)
-        return Completion("", round(read), round(written), 0.0)
-
-
-class RunningAnswer(ServedRun):
-    """A question being answered; its work begins immediately, in the running event loop.
-
-    `task` returns the answer or raises ApiError; cancelling it stops all calls of the graph.
-    `pieces` yields the last node's text as it arrives, or in one piece if that node calls no model.
-    """
-
-    def __init__(
-        self,
-        live: LiveVersion,
-        asked: ChatRequest,
-        settings: ServiceSettings,
-        trace: RequestTrace | None,
-    ) -> None:
-        super().__init__(_runner_for(live, asked), asked, settings, live.budget, trace)
-        self.live = live
-        self._limit_s = settings.timeout_s
-        self.choices: Sequence[dict[str, Any]] = ()  # set at the end
-        self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
-        # Done once the first piece is there or the work has ended.
-        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.first_at: float | None = None  # event-loop time of the first piece
-        if asked.stream:
-            self.on_piece = self._hand_over
+        self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()  # None ends them
+        self.begun = asyncio.Event()
+        """Set once there is a first piece, or the work has ended without one."""
         self.task = asyncio.create_task(self._work())
+        """Returns the answer or raises ApiError; cancelling it stops all calls of the graph."""
         # A failure after the client has left must not be reported by the event loop.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    async def pieces(self) -> AsyncIterator[Piece]:
-        """Yield the answer in pieces, with keep-alive markers during pauses.
-
-        Errors are raised by `task`, not here.
-        """
-        while True:
-            try:
-                async with asyncio.timeout(ALIVE_S):
-                    piece = await self._pieces.get()
-            except TimeoutError:
-                piece = ALIVE
-            if piece is None:
-                return
-            yield piece
 
     def leave(self, status: int) -> int:
         """Cancel remaining work after the request, and return the request's status for the log.
@@ -266,83 +91,36 @@ class RunningAnswer(ServedRun):
             return status
         return failed.status if isinstance(failed, ApiError) else 500
 
-    async def _work(self) -> NodeAnswer:
-        try:
-            answer = await self.answer(self._limit_s)
-            self._check(answer)
-            self.choices = self._choices(answer)
-            if self.first_at is None:
-                for piece in pieces_of(self.choices):
-                    self._hand_over(piece)
-            return answer
-        finally:
-            self._hand_over(None)
+    async def arriving(self) -> AsyncIterator[Piece]:
+        """Yield the answer in pieces, and an empty piece after ALIVE_S seconds without one.
 
-    def _hand_over(self, piece: Piece | None) -> None:
-        """Add a piece for `pieces` to yield; None ends them."""
-        if self.first_at is None and piece is not None:
-            self.first_at = asyncio.get_running_loop().time()
-        self._pieces.put_nowait(piece)
-        if not self.begun.done():
-            self.begun.set_result(None)
-
-    def _check(self, answer: NodeAnswer) -> None:
-        """Raise ApiError if the run gave no answer, naming the model if a model's call failed."""
-        run, messages = self.run, self.asked.named("messages")
-        if run.late and (answer.text is None or self.first_at is not None):
-            raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
-        if answer.refused:
-            refusal = run.met(PromptRefused)[run.runner.sink]
-            why = f"a pool model's provider refuses this question: {refusal.said}"
-            raise ApiError(400, why, messages, "content_filter") from refusal
-        for failure in run.failures.values():
-            if isinstance(failure, FormRefused):
-                said = failure.said or "no reason given"
-                why = f"pool model {str(failure).partition(' ')[0]!r} rejects a parameter of this"
-                raise ApiError(400, f"{why} request: {said}", code="unsupported_by_model")
-        if answer.error:
-            model = answer.error.partition(" ")[0]
-            named = f" {model!r}" if model in self.live.deployed.profile.pool else ""
-            why = f"pool model{named} failed or can't be reached"
-            raise ApiError(502, why, code="pool_model_failed") from CallFailed(answer.error)
-        if (full := run.met(ContextOverflow)) and not answer.text:
-            why = "the question is too long for a pool model's context"
-            cause = next(iter(full.values()))
-            raise ApiError(400, why, messages, "context_length_exceeded") from cause
-
-    def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:
-        """Return one choice with the answer's text or, for a requested form, the choices of the
-        acting node that gave the answer.
-
-        Raises ApiError if the pool doesn't support the form, or no model gave the required JSON.
+        Errors are raised by `task`, not here.
         """
-        sink = self.run.runner.sink
-        last = answer.completions.get(sink)
-        full = last and last.completion_tokens >= self.requests[sink].sampling.max_tokens
-        message = {"role": "assistant", "content": answer.text or "", "refusal": None}
-        plain = {"index": 0, "message": message, "logprobs": None}
-        plain["finish_reason"] = "length" if full else "stop"
-        if not self.asked.form:
-            return [plain]
-        acting = answer.completions.keys() & self.acting
-        same = [i for i, text in answer.node_texts.items() if i in acting and text == answer.text]
-        made = [answer.completions[i].choices for i in same]
-        if not all(made):
-            why = "expected a request for plain text: this pool supports no tools, JSON or choices"
-            raise ApiError(400, why, code="unsupported_parameter")
-        if made:
-            # Several nodes may give the same text, and only some of them as real tool calls.
-            known: list[list[dict[str, Any]]] = [json.loads(choices) for choices in made]
-            found = max(known, key=lambda choices: bool(choices[0]["message"].get(CALLS)))
-            for choice in found:  # some endpoints give no reason
-                choice["finish_reason"] = choice["finish_reason"] or plain["finish_reason"]
-            return found
-        if self.asked.as_json and not self.asked.tools:
-            why = "expected an answer in JSON, but no pool model gave one"
-            raise ApiError(502, why, code="pool_model_failed")
-        return [plain]
+        piece: Piece | None = {}
+        while piece is not None:
+            try:
+                async with asyncio.timeout(ALIVE_S):
+                    piece = await self._pieces.get()
+            except TimeoutError:
+                piece = {}
+            if piece is not None:
+                yield piece
 
     @property
+    def degraded(self) -> bool:
+        """True if a missing call may make the answer differ from the complete graph's answer."""
+        run = self.run
+        read_by = {j for i in run.met(CallFailed) for j in run.asking.graph.successors[i]}
+        lost = any(j in run.asking.stage and not run.asking.is_sure(j) for j in read_by)
+        return run.late or bool(run.fallbacks) or lost
+
+    @cached_property
+    def origin(self) -> dict[str, str]:
+        """The answer's origin, as plain data."""
+        version, graph = self.live.labels
+        return {"graph_hash": graph, "model_version": version, "trace_id": self.id}
+
+    @cached_property
     def ignored(self) -> list[str]:
         """The client's parameters that have no effect.
 
@@ -355,36 +133,183 @@ class RunningAnswer(ServedRun):
         if asked.longest is not None and not self.live.speaks:
             limit = "max_tokens" if asked.max_tokens else "max_completion_tokens"
             found.append(asked.named(limit))
-        return found
+        return sorted(found)
 
-    def nodes(self, answer: NodeAnswer) -> list[dict[str, Any]]:
-        """Return every node's answer, in the graph's order, with the usage of the node's call."""
-        graph = self.live.deployed.graph
-        shown: list[dict[str, Any]] = []
-        for i in graph.order:
-            node = graph.node(i)
-            shown.append({"node": i, "role": node.role, "text": answer.node_texts.get(i)})
-            if call := answer.completions.get(i):
-                names = ("prompt_tokens", "completion_tokens", "latency_s", "cached")
-                shown[-1] |= {"model": node.model} | {name: getattr(call, name) for name in names}
-        return shown
+    def outcome(self, i: int) -> str:
+        """Return the outcome of a node's call.
 
+        It is "answered", "failed", "fallback" (the call failed, and other nodes' answers
+        replace it), "refused" (by the provider), "empty" (the prompt doesn't fit), "cancelled"
+        (begun, then not needed), or "left_out" (never begun).
+        """
+        run = self.run
+        error = run.errors.get(i) or run.failures.get(i)
+        if i in run.fallbacks:
+            return "fallback"
+        if error is not None:
+            kinds: dict[type, str] = {PromptRefused: "refused", ContextOverflow: "empty"}
+            return kinds.get(type(error), "failed")
+        if i in run.completions:
+            return "answered"
+        return "cancelled" if i in run.cancelled else "left_out"
 
-def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
-    """Return the version's runner, adapted to the request's conversation and form.
+    def account(self) -> dict[str, Any]:
+        """Return the answer's origin, the numbers of its calls and requests, and the nodes whose
+        calls gave no answer, by outcome, as plain data.
 
-    Raises ApiError 400 if the graph doesn't support them.
-    """
-    if asked.n and not live.speaks:
-        why = "expected 1, because the last node of this graph selects among other nodes' answers"
-        raise ApiError(400, f"n: {why}", "n", "unsupported_parameter")
-    if len(asked.said) == 1 and not asked.structured:
-        return live.runner
-    if not live.takes_conversations:
-        why = "this model uses few-shot prompts: expected a single question, without tools and"
-        why += f" {asked.named('response_format')}"
-        raise ApiError(400, why, asked.named("messages"), "unsupported_parameter")
-    task = FormedTask(live.task, asked) if asked.structured else live.task
-    around = asked.conversation
-    prompt = replace(live.prompt, system=around.system, history=around.history)
-    return live.deployed.runner(live.client, task, prompt)
+        `calls` counts answered calls, `begun` requests that were sent, and `billed` requests that
+        were answered or abandoned.
+        """
+        run, usage = self.run, self.used()
+        made = sum(not completion.cached for completion in run.completions.values())
+        account: dict[str, Any] = {
+            **self.origin,
+            "ignored": self.ignored,
+            "calls": usage.calls,
+            "begun": sum(out.begun for out in self.outgoing.values()),
+            "billed": made + sum(map(self._abandoned, self.calling)),
+            "dollars": usage.dollars,
+            "degraded": self.degraded,
+            "deadline_passed": run.late,
+        }
+        if run.whole is not run.runner:
+            account["branch"] = run.whole.branches.index(run.runner)
+        for i in self.calling:
+            if (how := self.outcome(i)) != "answered":
+                account.setdefault(how, []).append(i)
+        return account
+
+    def used(self) -> Usage:
+        """Return the usage of answered calls plus an estimate for abandoned requests."""
+        return sum(map(self.used_by, self.calling), Usage())
+
+    def used_by(self, i: int) -> Usage:
+        """Return the usage of a node's call plus an estimate for its abandoned requests, which are
+        billed in full.
+
+        The estimate is the mean usage of the answered calls or, if there are none, the length of
+        the node's request.
+        """
+        made = self.run.completions
+        spec = self.run.runner.pool[self.run.model_of(i)]
+        used = usage_of(made[i], spec) if i in made else Usage()
+        if not (abandoned := self._abandoned(i)):
+            return used
+        if made:
+            read = round(fmean(call.prompt_tokens for call in made.values()))
+            written = round(fmean(call.completion_tokens for call in made.values()))
+        else:
+            messages = self.requests[i].messages
+            read = estimate_tokens("\n".join(each.whole or each.content for each in messages))
+            written = 0
+        expected = replace(usage_of(Completion("", read, written, 0.0), spec), calls=0)
+        return sum([expected] * abandoned, used)
+
+    def _abandoned(self, i: int) -> int:
+        """Return the number of a node's requests that were sent but not awaited to the end."""
+        out = self.outgoing.get(i)
+        return out.begun - out.ended if out else 0
+
+    def _begin(self, i: int, request: Request) -> Completion | Awaitable[Completion]:
+        """Begin a node's call in the client's form, and return its completion, or an awaitable."""
+        runner, asked, sampling = self.run.runner, self.asked, request.sampling
+        shown = runner.task.render(self.run.question)
+        advises = i not in self.acting and i not in self._choosing
+        request = replace(request, messages=asked.shaped(request.messages, shown, advises))
+        # A judge's reply is not the graph's answer, so it is neither streamed nor limited.
+        last = i == runner.sink and i in self.acting
+        if i in self.acting:
+            # The task's own stop sequences are for plain text, and could cut a tool call or JSON.
+            own = () if asked.form else sampling.stop
+            sampling = replace(sampling, stop=tuple(dict.fromkeys((*own, *(asked.stop or ())))))
+            request = replace(request, sampling=sampling, form=asked.form)
+        if last and asked.longest:
+            most = min(sampling.max_tokens, asked.longest)
+            request = replace(request, sampling=replace(sampling, max_tokens=most))
+        self.requests[i] = request
+        found: Completion | Awaitable[Completion]
+        if last and asked.stream:
+            found = Deferred(partial(runner.client.stream, request, self._hand_over))
+        elif last and asked.longest:
+            found = runner.client.begin(request)  # gives a cut answer no more room
+        else:
+            found = runner.begin(request)
+        return found if isinstance(found, Completion) else self._called(i, found)
+
+    async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
+        """Await a node's call, in a separate task, and count the call's requests."""
+        self.live.budget.called()
+        OUTGOING.set(self.outgoing.setdefault(i, OutgoingRequests()))  # kept after a cancelled call
+        return await (self.trace.call(self, i, call) if self.trace else call)
+
+    async def _work(self) -> NodeAnswer:
+        try:
+            answer = await self.run.answer(self.settings.timeout_s)
+            answer = replace(answer, usage=self.used())  # with abandoned calls
+            self._check(answer)
+            self.choice = self._choice(answer)
+            if not self.begun.is_set():
+                self._hand_over(*pieces_of([self.choice]))
+            return answer
+        finally:
+            self._hand_over(None)
+
+    def _hand_over(self, piece: Piece | None) -> None:
+        self._pieces.put_nowait(piece)
+        self.begun.set()
+
+    def _check(self, answer: NodeAnswer) -> None:
+        """Raise ApiError if the run gave no answer, naming the model if a model's call failed."""
+        run, messages = self.run, self.asked.named("messages")
+        if run.late and (answer.text is None or self.begun.is_set()):
+            why = f"no answer within {self.settings.timeout_s:g} seconds"
+            raise ApiError(504, why, code="timeout")
+        if answer.refused:
+            refusal = run.met(PromptRefused)[run.runner.sink]
+            why = f"a pool model's provider refuses this question: {refusal.said}"
+            raise ApiError(400, why, messages, "content_filter") from refusal
+        for failure in run.failures.values():
+            if isinstance(failure, FormRefused):
+                said = failure.said or "no reason given"
+                why = f"pool model {str(failure).partition(' ')[0]!r} rejects a parameter of this"
+                raise ApiError(400, f"{why} request: {said}", code="unsupported_by_model")
+        if answer.error:
+            model = answer.error.partition(" ")[0]
+            named = f" {model!r}" if model in run.runner.pool else ""
+            why = f"pool model{named} failed or can't be reached"
+            raise ApiError(502, why, code="pool_model_failed") from CallFailed(answer.error)
+        if (full := run.met(ContextOverflow)) and not answer.text:
+            why = "the question is too long for a pool model's context"
+            cause = next(iter(full.values()))
+            raise ApiError(400, why, messages, "context_length_exceeded") from cause
+
+    def _choice(self, answer: NodeAnswer) -> dict[str, Any]:
+        """Return the choice with the answer's text or, for a requested form, the first choice of
+        the acting node that gave the answer.
+
+        Raises ApiError if the pool doesn't support the form, or no model gave the required JSON.
+        """
+        sink = self.run.runner.sink
+        last = answer.completions.get(sink)
+        full = last and last.completion_tokens >= self.requests[sink].sampling.max_tokens
+        message = {"role": "assistant", "content": answer.text or "", "refusal": None}
+        plain = {"index": 0, "message": message, "logprobs": None}
+        plain["finish_reason"] = "length" if full else "stop"
+        if not self.asked.form:
+            return plain
+        acting = answer.completions.keys() & self.acting
+        same = [i for i, text in answer.node_texts.items() if i in acting and text == answer.text]
+        made = [answer.completions[i].choices for i in same]
+        if not all(made):
+            why = "expected a request for plain text: this pool supports no tools or JSON"
+            raise ApiError(400, why, code="unsupported_parameter")
+        if made:
+            # Several nodes may give the same text, and only some of them as real tool calls.
+            known: list[dict[str, Any]] = [json.loads(choices)[0] for choices in made]
+            found = max(known, key=lambda choice: bool(choice["message"].get(CALLS)))
+            # Some endpoints give no reason.
+            return found | {"finish_reason": found["finish_reason"] or plain["finish_reason"]}
+        if self.asked.as_json and not self.asked.tools:
+            why = "expected an answer in JSON, but no pool model gave one"
+            raise ApiError(502, why, code="pool_model_failed")
+        return plain

@@ -10,8 +10,8 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -22,23 +22,24 @@ from starlette.types import Receive, Scope, Send
 
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.evaluation.executor import NodeAnswer
-from ttsgraph.service.answering import RunningAnswer
+from ttsgraph.service.answering import Answering
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import ApiError, reported
-from ttsgraph.service.limits import ApiKeys, check_framing, read
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Judgement
+from ttsgraph.service.requests import ChatRequest, read
 from ttsgraph.service.responses import Reply, ResponseReply, json_response, model_of, shown
 from ttsgraph.settings.service import ServiceSettings
 
 if TYPE_CHECKING:
+    from ttsgraph.service.server import ApiKeys
     from ttsgraph.service.tracing import RequestTrace, Tracing
 
-ANSWERING = {
-    "/v1/chat/completions": Reply,
-    "/v1/responses": ResponseReply,
-}
+ANSWERING = {"/v1/chat/completions": Reply, "/v1/responses": ResponseReply}
 """Map from each path that answers questions to its reply's class."""
+
+SHOWN = ("/healthz", "/metrics", "/v1/models")
+"""Starts of the paths that show the server's state."""
 
 HEAD_S = 0.05
 """Seconds to wait for a stream's first text, so that an early error gets its own HTTP status."""
@@ -53,20 +54,24 @@ LONGEST = 200
 _log = logging.getLogger(__name__)
 
 
-@dataclass
-class RequestState:
-    """State of one request: its id and trace, its client, its model and its answer.
+class ClientRequest(Request):
+    """Request with its id and trace, its client, its model and its answer.
 
-    The client is the name of its key or, if no key is needed, its address.
+    The client (`asker`) is the name of the key or, if no key is needed, the address.
     """
 
-    request: Request
-    started: float  # event-loop time
-    id: str
-    trace: RequestTrace | None
-    client: str
-    model: str = "-"
-    answering: RunningAnswer | None = None
+    model = "-"
+    answering: Answering | None = None
+
+    def __init__(self, scope: Scope, receive: Receive, tracing: Tracing | None) -> None:
+        super().__init__(scope, receive)
+        self.path: str = scope["path"]
+        self.began = asyncio.get_running_loop().time()
+        self.trace: RequestTrace | None = None
+        if tracing is not None and self.path in ANSWERING:
+            self.trace = tracing.begin(self.path, self.headers)
+        self.id = self.trace.id if self.trace else uuid.uuid4().hex
+        self.asker = self.client.host if self.client else "-"
 
 
 class App:
@@ -91,14 +96,7 @@ class App:
         self.metrics.under_way.set_function(lambda: len(self.deployments.work))
         self._started = int(time.time())
         self._named = set[str]()
-        self._routes = {
-            "/healthz": ("GET, HEAD", self._health),
-            "/metrics": ("GET, HEAD", self._figures),
-            "/v1/models": ("GET, HEAD", self._models),
-            "/v1/models/": ("GET, HEAD", self._model),
-            "/v1/feedback": ("POST", self._feedback),
-            **dict.fromkeys(ANSWERING, ("POST", self._answer)),
-        }
+        self._posted = dict.fromkeys(ANSWERING, self._answer) | {"/v1/feedback": self._feedback}
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -113,124 +111,112 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, log and count one request, and cancel its remaining work at the end."""
-        request = Request(scope, receive)
-        trace = None
-        if self.tracing is not None and scope["path"] in ANSWERING:
-            trace = self.tracing.begin(scope["path"], request.headers)
-        clock = asyncio.get_running_loop().time
-        request_id = trace.id if trace else uuid.uuid4().hex
-        address = request.client.host if request.client else "-"
-        state = RequestState(request, clock(), request_id, trace, address)
+        request = ClientRequest(scope, receive, self.tracing)
         status = 500
         try:
-            response = await self._response(state)
-            response.headers["x-request-id"] = state.id
+            response = await self._response(request)
+            response.headers["x-request-id"] = request.id
             status = response.status_code
             await response(scope, receive, send)
         finally:
             # A client that leaves during a stream was sent status 200, which isn't the outcome.
-            status = state.answering.leave(status) if state.answering else status
-            self._ended(state, status, clock() - state.started)
+            self._ended(request, request.answering.leave(status) if request.answering else status)
 
-    async def _response(self, state: RequestState) -> Response:
-        request = state.request
-        path = request.scope["path"]
+    async def _response(self, request: ClientRequest) -> Response:
+        path, headers = request.path, request.headers
         try:
-            check_framing(request.headers)
+            if "content-length" in headers and "transfer-encoding" in headers:
+                # A proxy could disagree with this server about where the body ends.
+                why = "expected Content-Length or Transfer-Encoding, found both"
+                raise ApiError(400, why, headers={"connection": "close"})
             if path != "/healthz":
-                state.client = self._keys.check(request.headers) or state.client
-            route = "/v1/models/" if path.startswith("/v1/models/") else path
-            if route not in self._routes:
-                raise ApiError(404)
-            methods, handle = self._routes[route]
-            if request.method not in methods.split(", "):
-                raise ApiError(405, headers={"allow": methods})
-            return await handle(state)
+                request.asker = self._keys.check(headers) or request.asker
+            handle = self._posted.get(path)
+            if handle is None and not path.startswith(SHOWN):
+                raise ApiError(404, code="not_found")
+            methods = ("POST",) if handle else ("GET", "HEAD")
+            if request.method not in methods:
+                raise ApiError(405, headers={"allow": ", ".join(methods)})
+            return await handle(request) if handle else self._shown(path)
         except Exception as failure:
-            error = reported(failure, state.id)
-            return json_response(error.body(), error.status, error.headers)
+            error = reported(failure, request.id)
+            return json_response({"error": error.said}, error.status, error.headers)
 
-    def _ended(self, state: RequestState, status: int, seconds: float) -> None:
-        scope = state.request.scope
-        model = state.model
+    def _shown(self, path: str) -> Response:
+        """Return what a path shows of the server's state."""
+        served = self.deployments.all()
+        if path == "/healthz":
+            status = "ok" if served else "nothing is served"
+            return json_response({"status": status}, 200 if served else 503)
+        if path == "/metrics":
+            figures = generate_latest(self.metrics.registry)
+            return Response(figures, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        if path == "/v1/models":
+            listed = [model_of(live, self._started) for live in served]
+            return json_response({"object": "list", "data": listed})
+        if path.startswith("/v1/models/"):
+            live = self.deployments.get(path.removeprefix("/v1/models/"))
+            return json_response(model_of(live, self._started))
+        raise ApiError(404, code="not_found")
+
+    def _ended(self, request: ClientRequest, status: int) -> None:
+        model, seconds = request.model, asyncio.get_running_loop().time() - request.began
         # What clients choose is percent-encoded, so that it can't start a new log line.
-        asked = " ".join(quote(scope[name][:LONGEST]) for name in ("method", "path"))
-        _log.info("%s %s %s %s %d %.3fs", state.id, asked, model, state.client, status, seconds)
-        if scope["path"] in ANSWERING:
+        asked = " ".join(quote(text[:LONGEST]) for text in (request.method, request.path))
+        _log.info("%s %s %s %s %d %.3fs", request.id, asked, model, request.asker, status, seconds)
+        if request.path in ANSWERING:
             self.metrics.requests.labels(model, str(status)).inc()
             if status == 200:
                 self.metrics.seconds.labels(model).observe(seconds)
-        if state.trace is not None:
-            state.trace.finish(status, state)
+        if request.trace is not None:
+            request.trace.finish(status, request)
 
-    async def _health(self, _: RequestState) -> Response:
-        if self.deployments.all():
-            return json_response({"status": "ok"})
-        return json_response({"status": "nothing is served"}, 503)
-
-    async def _figures(self, _: RequestState) -> Response:
-        figures = generate_latest(self.metrics.registry)
-        return Response(figures, media_type=CONTENT_TYPE_PLAIN_0_0_4)
-
-    async def _models(self, _: RequestState) -> Response:
-        listed = [model_of(live, self._started) for live in self.deployments.all()]
-        return json_response({"object": "list", "data": listed})
-
-    async def _model(self, state: RequestState) -> Response:
-        name = state.request.scope["path"].removeprefix("/v1/models/")
-        return json_response(model_of(self.deployments.get(name), self._started))
-
-    async def _feedback(self, state: RequestState) -> Response:
-        judgement = await read(state.request, Judgement, self._settings)
+    async def _feedback(self, request: ClientRequest) -> Response:
+        most = self._settings.max_body_bytes
+        judgement = await read(request, Judgement.model_validate, most)
+        if (outcomes := self.deployments.outcomes) is None:
+            why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
+            raise ApiError(404, why, code="feedback_is_off")
         tasks = {live.deployed.task: live for live in self.deployments.all()}
-        found = await self.deployments.outcomes.judge(judgement, tasks, state.client)
-        return json_response(found)
+        return json_response(await outcomes.judge(judgement, tasks, request.asker))
 
-    async def _answer(self, state: RequestState) -> Response:
+    async def _answer(self, request: ClientRequest) -> Response:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
-        kind = ANSWERING[state.request.scope["path"]]
-        asked = await read(state.request, kind.asks, self._settings)
-        champion = self.deployments.get(asked.model)
-        outcomes = self.deployments.outcomes
-        live, arm = outcomes.side(champion, self.deployments.rival(champion), state.id)
-        if asked.reasoning_effort and champion.rungs:
-            live, arm = champion.rungs[asked.reasoning_effort], None
-        state.model = live.name
-        work = self.deployments.work
-        if len(work) >= self._settings.concurrency:
-            message = f"all {self._settings.concurrency} places are taken; try again soon"
-            raise ApiError(429, message, headers={"retry-after": "1"})
-        answering = RunningAnswer(live, asked, self._settings, state.trace)
-        state.answering = answering
-        work[answering.task] = live
+        settings = self._settings
+        parse = partial(ChatRequest.of, settings=settings)
+        asked = await read(request, parse, settings.max_body_bytes)
+        deployments = self.deployments
+        live, arm = deployments.chosen(asked, request.id)
+        request.model = live.name
+        if len(deployments.work) >= settings.concurrency:
+            message = f"all {settings.concurrency} places are taken; try again soon"
+            wait = {"retry-after": "1"}
+            raise ApiError(429, message, code="rate_limit_exceeded", headers=wait)
+        answering = Answering(request.id, live, asked, settings, request.trace)
+        request.answering = answering
+        deployments.work.add(answering.task)
 
         def ended(task: asyncio.Task[NodeAnswer]) -> None:
-            del work[task]
-            failed = task.cancelled() or task.exception() is not None
-            answer = None if failed else task.result()
-            self.metrics.ended(answering, state.started, answer)
-            if answer is not None:
-                outcomes.keep(state.id, state.client, champion, arm, answering, answer)
+            deployments.work.discard(task)
+            answered = not task.cancelled() and task.exception() is None
+            self.metrics.ended(answering, answered)
+            if answered and deployments.outcomes is not None:
+                deployments.outcomes.keep(answering, task.result(), {"asker": request.asker, **arm})
 
         answering.task.add_done_callback(ended)
-        reply = kind(state.id, answering)
-        self._name(reply.ignored)
-        headers = reply.headers()
-        if not asked.stream:
-            await unless_gone(state.request, answering.task)
-            return json_response(reply.whole(await answering.task), headers=headers)
-        await unless_gone(state.request, answering.begun, HEAD_S)
-        if answering.task.done():
-            answering.task.result()
-        headers |= {"cache-control": "no-cache"}
-        return StreamingResponse(reply.events(), headers=headers, media_type="text/event-stream")
-
-    def _name(self, ignored: Iterable[str]) -> None:
-        """Log each parameter without effect once, but not too many: clients choose the names."""
-        new = set(ignored) - self._named
-        if new and len(self._named) < MOST_NAMED:
+        reply = ANSWERING[request.path](answering)
+        new = set(answering.ignored) - self._named
+        if new and len(self._named) < MOST_NAMED:  # clients choose the names
             self._named |= new
             _log.info("parameters without effect here: %s", shown(sorted(new)))
+        if not asked.stream:
+            await unless_gone(request, answering.task)
+            return json_response(reply.whole(await answering.task), headers=reply.headers())
+        await unless_gone(request, asyncio.create_task(answering.begun.wait()), HEAD_S)
+        if answering.task.done():
+            answering.task.result()
+        headers = reply.headers() | {"cache-control": "no-cache"}
+        return StreamingResponse(reply.events(), headers=headers, media_type="text/event-stream")
 
 
 async def unless_gone(

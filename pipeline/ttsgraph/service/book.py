@@ -25,18 +25,28 @@ TrialKey = tuple[str, str, str]
 BUSY_S = 30.0
 TRACE_ID = 32
 """Number of characters of a trace id; the id of a response ends with a trace id."""
-_LATER = ("asker text", "arm text", "champion text", "counts integer")
-"""Columns that tables written by earlier versions of ttsgraph lack."""
-_TABLES = f"""
+_TABLES = """
 pragma synchronous = normal;
 begin immediate;
 create table if not exists served (
     seq integer primary key autoincrement, trace text unique not null, at real not null,
     model text not null, task text not null, version text not null,
     cost real not null, agreement real, degraded integer not null,
-    question text, answer text, score real, right_answer text, {", ".join(_LATER)}
+    question text, answer text, score real, right_answer text,
+    asker text, arm text, champion text, counts integer
 );
 create index if not exists of_version on served (task, version, seq);
+select asker, arm, champion, counts from served limit 0;
+commit;
+"""
+"""Statements that create the table, and fail if the file has a table of another form."""
+_JUDGE = """
+update served set score = :score, right_answer = :right,
+    counts = case when score is not null then counts else (
+        select total(o.asker is served.asker) * (:clients - 1)
+            <= total(o.asker is not served.asker) from served o where o.counts
+            and o.task = served.task and o.version = served.version and o.arm is served.arm) end
+where trace = :trace
 """
 
 
@@ -58,11 +68,6 @@ class AnswerLog:
         try:
             write_ahead(self._table, BUSY_S)
             self._table.executescript(_TABLES)
-            kept = {row["name"] for row in self._table.execute("pragma table_info(served)")}
-            for column in _LATER:
-                if column.split()[0] not in kept:
-                    self._table.execute(f"alter table served add column {column}")
-            self._table.commit()
         except sqlite3.DatabaseError as error:
             raise DataError(
                 f"{path}: expected a table of served answers, but it can't be used ({error});"
@@ -107,18 +112,7 @@ class AnswerLog:
         The feedback is stored but not counted if the client that asked has already given more than
         1 / `clients` of the counted scores of the same version and side.
         """
-        self._run(
-            "update served set score = :score, right_answer = :right,"
-            " counts = case when score is not null then counts else ("
-            " select total(o.asker is served.asker) * (:clients - 1)"
-            "  <= total(o.asker is not served.asker) from served o where o.counts"
-            "  and o.task = served.task and o.version = served.version and o.arm is served.arm) end"
-            " where trace = :trace",
-            trace=trace,
-            score=score,
-            right=right,
-            clients=clients,
-        )
+        self._run(_JUDGE, trace=trace, score=score, right=right, clients=clients)
 
     def decision(self, trial: TrialKey, confidence: float, most: int) -> Decision | None:
         """Return the decision of an A/B test, or None while the test is undecided.
@@ -126,14 +120,11 @@ class AnswerLog:
         The test uses the counted scores since the challenger's first answer, in the order of the
         answers.
         """
-        task, old, new = trial
         scores = self._run(
             "select arm, score from served where counts and task = :task and champion = :old"
             " and version in (:old, :new) and seq >= (select min(seq) from served"
             " where task = :task and champion = :old and version = :new) order by seq",
-            task=task,
-            old=old,
-            new=new,
+            **dict(zip(("task", "old", "new"), trial, strict=True)),
         )
         return ab_decision([(arm, score) for arm, score in scores], confidence, most)
 
@@ -147,7 +138,7 @@ class AnswerLog:
         sql = f"select {figure} from served where task = :task and version = :version and {known}"
         sql += " order by seq desc limit :count"
         rows = self._run(sql, task=task, version=version, count=count)
-        return [float(value) for (value,) in rows]
+        return [value for (value,) in rows]
 
     def questions(self, task: str) -> list[dict[str, str]]:
         """Return a task's served questions whose right answers are known.

@@ -11,20 +11,19 @@ import contextlib
 import logging
 import math
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from ttsgraph.base.errors import DeploymentError, TTSGraphError
 from ttsgraph.deployment.bundle import DeployedVersion, Effort, Loader
 from ttsgraph.endpoints.endpoints import FailurePolicy, RetryBudget
 from ttsgraph.endpoints.openai_client import Retries
+from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import connect
 from ttsgraph.service.errors import ApiError
-from ttsgraph.service.forms import actors
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.outcomes import Outcomes
+from ttsgraph.service.outcomes import Outcomes, Row
+from ttsgraph.service.requests import ChatRequest, FormedTask, actors
 from ttsgraph.serving.running import running_servers
 from ttsgraph.settings.service import ServiceSettings
 
@@ -38,33 +37,47 @@ _log = logging.getLogger(__name__)
 class LiveVersion:
     """Version that is served under a name, with its client.
 
-    `rungs` maps other efforts to their versions; they share the client.
+    `budget` limits retries. `rungs` maps other efforts to their versions; they share the client.
     """
 
     name: str
     deployed: DeployedVersion
     client: Client
-    connection: AsyncExitStack
     budget: RetryBudget
     effort: Effort | None = None
     rungs: dict[Effort, LiveVersion] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.task = self.deployed.grader
-        self.prompt = self.deployed.prompt
+        self.key = self.deployed.task, self.deployed.version
         self.labels = self.deployed.version, self.deployed.graph.content_hash
         self.runner = self.deployed.runner(self.client)
-        manners = [self.runner.manners[model] for model in self.deployed.used_models]
-        # Few-shot prompts can't contain a conversation.
-        self.takes_conversations = all(manner.prompt.style == "chat" for manner in manners)
-        # Otherwise, the last node selects among other nodes' answers.
+        # The last node speaks, or it selects among other nodes' answers.
         self.speaks = all(one.sink in actors(one)[0] for one in self.deployed.graph.branches)
+
+    def runner_for(self, asked: ChatRequest) -> GraphRunner:
+        """Return the version's runner, adapted to the request's conversation and form.
+
+        Raises ApiError 400 if the graph doesn't support them.
+        """
+        runner = self.runner
+        if len(asked.said) == 1 and not asked.form:
+            return runner
+        manners = [runner.manners[model] for model in self.deployed.used_models]
+        if any(manner.prompt.style != "chat" for manner in manners):
+            why = "this model uses few-shot prompts: expected a single question, without tools and"
+            why += f" {asked.named('response_format')}"
+            raise ApiError(400, why, asked.named("messages"), "unsupported_parameter")
+        task = FormedTask(runner.task, asked) if asked.form else runner.task
+        around = asked.conversation
+        prompt = replace(runner.prompt, system=around.system, history=around.history)
+        return replace(runner, task=task, prompt=prompt)
 
 
 class Deployments:
     """Served names and their current versions, which are available while `running` is open.
 
-    `work` has the requests under way; the connections of their versions stay open until they end.
+    `work` has the requests under way, which end on the version with which they began. Clients and
+    local servers of replaced versions stay open until the end: the next version may use them.
     """
 
     def __init__(
@@ -75,12 +88,15 @@ class Deployments:
         self._metrics = metrics
         self._settings = settings
         self._live: dict[str, LiveVersion] = {}
-        self.work: dict[asyncio.Task[Any], LiveVersion] = {}
-        self._retiring = set[asyncio.Task[None]]()
-        self._servers = contextlib.ExitStack()
-        self.outcomes = Outcomes(settings.feedback, metrics, loader)
+        self._held = contextlib.AsyncExitStack()
+        self.work: set[asyncio.Task[NodeAnswer]] = set()
+        self.outcomes: Outcomes | None = None
+        feedback = settings.feedback
+        if feedback.keep != "nothing":
+            self.outcomes = Outcomes(feedback, metrics, loader)
+            self._held.callback(self.outcomes.book.close)
         self._rivals: dict[str, str] = {}  # champion's name -> challenger's name
-        for name in names if settings.feedback.trial.share else ():
+        for name in names if feedback.trial.share else ():
             task, _, alias = name.partition("@")
             if "/" not in task and alias in ("", "champion"):
                 self._rivals[name] = f"{task}@challenger"
@@ -97,9 +113,21 @@ class Deployments:
             raise ApiError(404, why, "model", "model_not_found")
         return served[name]
 
-    def rival(self, live: LiveVersion) -> LiveVersion | None:
-        """Return the current challenger of a served version, or None if it has none."""
-        return self._live.get(self._rivals.get(live.name, ""))
+    def _rival(self, live: LiveVersion) -> LiveVersion | None:
+        """Return the current challenger of a served version, or None if it is the same version."""
+        rival = self._live.get(self._rivals.get(live.name, ""))
+        return rival if rival and rival.key != live.key else None
+
+    def chosen(self, asked: ChatRequest, trace: str) -> tuple[LiveVersion, Row]:
+        """Return the version that is to answer a request, and the answer's side of an A/B test.
+
+        Raises ApiError 404 if the requested name isn't served.
+        """
+        live = self.get(asked.model)
+        if asked.reasoning_effort and live.rungs:
+            return live.rungs[asked.reasoning_effort], {}
+        rival = self._rival(live)
+        return self.outcomes.side(live, rival, trace) if self.outcomes and rival else (live, {})
 
     async def refresh(self) -> None:
         """Update every name to its current version, and check the outcomes.
@@ -117,10 +145,12 @@ class Deployments:
             except Exception as error:  # whatever the loader raises, the old version stays
                 said = "%s keeps its version; its update failed: %s"
                 _log.warning(said, name, error, exc_info=not isinstance(error, TTSGraphError))
-        try:
-            await self.outcomes.look((live, self.rival(live)) for live in self.all())
-        except Exception:
-            _log.exception("can't read the table of served answers")
+        if (outcomes := self.outcomes) is not None:
+            try:
+                pairs = [(live, self._rival(live)) for live in self.all()]
+                await outcomes.book.later(outcomes.look, pairs)
+            except Exception:
+                _log.exception("can't read the table of served answers")
 
     async def _update(self, name: str) -> None:
         deployed = await asyncio.to_thread(self._loader.resolve, name)
@@ -135,32 +165,20 @@ class Deployments:
         engine = profile.engine
         retries = Retries(self._settings.max_retries, timeout_s=engine.timeout_s, budget=budget)
         policy = FailurePolicy(engine.concurrency, math.inf, max_failed=1, waits=False, ends=False)
-        # The next version may use the servers that were started for this one, so they run until
-        # the service ends.
-        local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
-        connection = AsyncExitStack()
-        client = await connection.enter_async_context(connect(profile, local, retries, policy))
-        shared = client, connection, budget
+        local = await asyncio.to_thread(self._held.enter_context, running_servers(profile))
+        connection = connect(profile, local, retries, policy)
+        shared = await self._held.enter_async_context(connection), budget
         rungs = {effort: LiveVersion(name, one, *shared, effort) for effort, one in others.items()}
         self._replace(name, LiveVersion(name, deployed, *shared, rungs=rungs))
 
     def _replace(self, name: str, live: LiveVersion | None) -> None:
-        """Serve another version, or none, under a name; the old one's requests finish on it."""
+        """Serve another version, or none, under a name."""
         if (before := self._live.pop(name, None)) is not None:
             self._metrics.deployed.remove(name, *before.labels)
-            retiring = asyncio.create_task(self._retire(before.connection))
-            self._retiring.add(retiring)
-            retiring.add_done_callback(self._retiring.discard)
         if live is not None:
             self._live[name] = live
             self._metrics.deployed.labels(name, *live.labels).set(1)
             _log.info("%s is version %s, graph %s", name, *live.labels)
-
-    async def _retire(self, connection: AsyncExitStack) -> None:
-        """Close a version's connections once its last request has ended."""
-        if work := [task for task, live in self.work.items() if live.connection is connection]:
-            await asyncio.wait(work)
-        await connection.aclose()
 
     async def _watch(self) -> None:
         while True:
@@ -173,19 +191,13 @@ class Deployments:
 
         Raises InputError if a name can't be resolved.
         """
-        watcher = None
-        try:
+        async with self._held:
             for name in self._names:
                 await self._update(name)
             await self.refresh()
             watcher = asyncio.create_task(self._watch())
-            yield
-        finally:
-            if watcher is not None:
+            try:
+                yield
+            finally:
                 watcher.cancel()
-                await asyncio.wait([watcher])
-            for name in [*self._live]:
-                self._replace(name, None)
-            await asyncio.gather(*self._retiring)
-            await asyncio.to_thread(self.outcomes.close)
-            await asyncio.to_thread(self._servers.close)
+                await asyncio.wait([watcher, *self.work])

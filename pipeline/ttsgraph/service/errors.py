@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
 
 from starlette.requests import ClientDisconnect
 
@@ -14,22 +13,15 @@ from ttsgraph.base.errors import TTSGraphError
 CLIENT_GONE = 499
 """HTTP status of a request whose client disconnected, used only in the log and metrics."""
 
+_KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 _log = logging.getLogger(__name__)
-
-_KINDS: dict[int, tuple[str, str | None]] = {
-    401: ("authentication_error", "invalid_api_key"),
-    404: ("not_found_error", "not_found"),
-    413: ("invalid_request_error", "request_too_large"),
-    429: ("rate_limit_error", "rate_limit_exceeded"),
-    504: ("timeout_error", "timeout"),
-}
-"""Map from an HTTP status to the type and code of its errors, if they differ from the defaults."""
 
 
 class ApiError(TTSGraphError):
     """Error response with an HTTP status.
 
-    The default message is the status's standard phrase; `param` is the parameter at fault.
+    The default message is the status's standard phrase; `param` is the parameter at fault. `said`
+    is the error in the body of the response, or in the event that ends a failed stream.
     """
 
     def __init__(
@@ -41,17 +33,10 @@ class ApiError(TTSGraphError):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message or HTTPStatus(status).phrase)
-        any_kind = "server_error" if status >= 500 else "invalid_request_error"
-        self.kind, usual_code = _KINDS.get(status, (any_kind, None))
+        kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
         self.status = status
-        self.param = param
-        self.code = code or usual_code
         self.headers = headers
-
-    def body(self) -> dict[str, Any]:
-        """Return the body of the response, which is also the event that ends a failed stream."""
-        error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
-        return {"error": error}
+        self.said = {"message": str(self), "type": kind, "param": param, "code": code}
 
 
 def reported(error: Exception, trace_id: str) -> ApiError:

@@ -10,8 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from ttsgraph.models.client import Usage
 
 if TYPE_CHECKING:
-    from ttsgraph.evaluation.executor import NodeAnswer
-    from ttsgraph.service.answering import RunningAnswer
+    from ttsgraph.service.answering import Answering
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 _OUTCOMES = (
@@ -31,40 +30,31 @@ class Metrics:
         seconds = partial(Histogram, namespace="ttsgraph", registry=self.registry, buckets=_SECONDS)
         of_model, of_calls = ["model"], ["model", "upstream"]
 
-        requests = "Chat requests by status; 499: the client disconnected."
-        self.requests = count("requests", requests, ["model", "status"])
+        self.requests = count("requests", "Requests by status; 499: left.", ["model", "status"])
         self.seconds = seconds("request_seconds", "Time to the end of an answer.", of_model)
-        self.first_text = seconds("first_text_seconds", "Time to a stream's first text.", of_model)
         self.under_way = gauge("requests_under_way", "Chat requests being answered.")
         self.tokens = count("tokens", "Tokens of all calls.", [*of_calls, "kind"])
         self.dollars = count("dollars", "Price of all calls.", of_calls)
         self.calls = count("pool_calls", _OUTCOMES, [*of_calls, "outcome"])
         self.call_seconds = seconds("pool_call_seconds", "Time of answered calls.", of_calls)
-        degraded = "Answers that may differ from the graph's own because a call is missing."
-        self.degraded = count("degraded", degraded, of_model)
+        self.degraded = count("degraded", "Answers that a missing call may have changed.", of_model)
         self.feedback = count("feedback", "Answers with feedback.", of_model)
-        figure = "Accuracy, cost and agreement of the last answers."
-        self.figure = gauge("figure", figure, ["model", "figure"])
-        drifted = "1 if a figure has drifted from its value in the test."
-        self.drifted = gauge("drifted", drifted, ["model", "figure"])
-        deployed = "1 for the current version of a name."
-        self.deployed = gauge("deployed", deployed, ["model", "version", "graph_hash"])
+        of_figure, of_version = ["model", "figure"], ["model", "version", "graph_hash"]
+        self.figure = gauge("figure", "Accuracy, cost, agreement of the last answers.", of_figure)
+        self.drifted = gauge("drifted", "1 if a figure differs from the test.", of_figure)
+        self.deployed = gauge("deployed", "1 for the current version of a name.", of_version)
 
-    def ended(self, answering: RunningAnswer, started: float, answer: NodeAnswer | None) -> None:
-        """Count the calls of an ended request, which began at the event-loop time `started`, and
-        its answer, if it has one.
-        """
-        run, live = answering.run, answering.live
-        if answering.asked.stream and answering.first_at is not None:
-            self.first_text.labels(live.name).observe(answering.first_at - started)
+    def ended(self, answering: Answering, answered: bool) -> None:
+        """Count the calls of an ended request, and its answer, if it has one."""
+        name = answering.live.name
         for i in answering.calling:
-            labels = live.name, run.model_of(i)
-            if (completion := run.completions.get(i)) is not None:
+            labels = name, answering.run.model_of(i)
+            if (completion := answering.run.completions.get(i)) is not None:
                 self.call_seconds.labels(*labels).observe(completion.latency_s)
             self.calls.labels(*labels, answering.outcome(i)).inc()
             if (used := answering.used_by(i)) != Usage():
                 self.tokens.labels(*labels, "prompt").inc(used.prompt_tokens)
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)
                 self.dollars.labels(*labels).inc(used.dollars)
-        if answer is not None:
-            self.degraded.labels(live.name).inc(answering.degraded)
+        if answered:
+            self.degraded.labels(name).inc(answering.degraded)

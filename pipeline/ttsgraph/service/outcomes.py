@@ -9,11 +9,11 @@ import contextlib
 import logging
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Drift, Loader, agreement_of
@@ -26,7 +26,7 @@ from ttsgraph.settings.service import DriftSettings, FeedbackSettings
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
-    from ttsgraph.service.answering import RunningAnswer
+    from ttsgraph.service.answering import Answering
     from ttsgraph.service.deployments import LiveVersion
 
 ERRORS = 3.0
@@ -34,6 +34,10 @@ ERRORS = 3.0
 
 If a figure is off by exactly the tolerated amount, about one window in 1,000 gives a false alarm.
 """
+
+Row = dict[str, Any]
+_FIGURES = {"accuracy": "score", "cost": "cost", "agreement": "agreement"}
+"""Map from a version's figures to the columns of the table with their values."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,15 +52,9 @@ class Judgement(BaseModel):
     score: Annotated[float, Field(ge=0, le=1)] | None = None
     answer: Annotated[str, Field(min_length=1)] | None = None
 
-    @model_validator(mode="after")
-    def _says_one(self) -> Judgement:
-        if (self.score is None) == (self.answer is None):
-            raise ValueError("expected either `score`, from 0 to 1, or `answer`, the right answer")
-        return self
-
 
 class Outcomes:
-    """Outcomes of a server's answers; inactive if the settings keep no outcomes.
+    """Outcomes of a server's answers.
 
     The loader is notified of A/B tests' decisions and of drift. Raises DataError if the table of
     answers can't be used.
@@ -66,117 +64,97 @@ class Outcomes:
         self._settings = settings
         self._metrics = metrics
         self._loader = loader
-        self._book = AnswerLog(settings.path, settings.rows) if settings.keep != "nothing" else None
+        self.book = AnswerLog(settings.path, settings.rows)
         self._trials: set[TrialKey] = set()  # undecided A/B tests
         self._told: set[tuple[str, ...]] = set()  # decided A/B tests, drifted figures
 
-    def close(self) -> None:
-        """Wait for pending writes, and close the table."""
-        if self._book is not None:
-            self._book.close()
-
     def side(
-        self, champion: LiveVersion, challenger: LiveVersion | None, trace: str
-    ) -> tuple[LiveVersion, Side | None]:
-        """Return the version that is to answer and its side of the open A/B test, if there is one.
+        self, champion: LiveVersion, challenger: LiveVersion, trace: str
+    ) -> tuple[LiveVersion, Row]:
+        """Return the version that is to answer and, in an open A/B test, the test's columns of the
+        answer's row.
 
         The side is determined by the request's trace id, which is random.
         """
-        if challenger is None or _trial(champion, challenger) not in self._trials:
-            return champion, None
+        if _trial(champion, challenger) not in self._trials:
+            return champion, {}
         chosen = int(trace[:12], 16) / 16**12 < self._settings.trial.share
-        return (challenger, "challenger") if chosen else (champion, "champion")
+        arm: Side = "challenger" if chosen else "champion"
+        row = {"arm": arm, "champion": champion.deployed.version}
+        return challenger if chosen else champion, row
 
-    def keep(
-        self,
-        trace: str,
-        asker: str,
-        champion: LiveVersion,
-        arm: Side | None,
-        answering: RunningAnswer,
-        answer: NodeAnswer,
-    ) -> None:
-        """Store an answer to the client `asker` in the background, if outcomes are kept."""
-        if self._book is None:
-            return
+    def keep(self, answering: Answering, answer: NodeAnswer, origin: Row) -> None:
+        """Store an answer in the background.
+
+        `origin` has the row's columns that tell who asked and in which A/B test.
+        """
         live, said = answering.live, answering.asked.conversation
-        row: dict[str, Any] = {"trace": trace, "asker": asker, "model": live.name}
-        row |= {"task": live.deployed.task, "version": live.deployed.version, "arm": arm}
-        row |= {"champion": champion.deployed.version if arm else None}
-        row |= {"cost": answer.usage.dollars, "agreement": _agreement(live, answer)}
-        row |= {"degraded": answering.degraded}
+        row: Row = {"trace": answering.id, "model": live.name, "cost": answer.usage.dollars}
+        row["task"], row["version"] = live.key
+        row |= {"agreement": _agreement(live, answer), "degraded": answering.degraded, **origin}
         if self._settings.keep == "texts" and not (said.history or said.system):
             row |= {"question": said.question, "answer": answer.text}
-        self._book.later(partial(self._book.add, **row)).add_done_callback(_failed)
+        self.book.later(partial(self.book.add, **row)).add_done_callback(_failed)
 
     async def judge(
         self, judgement: Judgement, tasks: Mapping[str, LiveVersion], client: str
     ) -> dict[str, object]:
         """Store a client's feedback on an answer, and return the reply.
 
-        `tasks` maps each task to a served version. Raises ApiError if no outcomes are kept, the
-        answer is unknown or belongs to another client, or the answer can't be graded.
+        `tasks` maps each task to a served version. Raises ApiError if the answer is unknown or
+        belongs to another client, or can't be graded.
         """
-        book = self._book
-        if book is None:
-            why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
-            raise ApiError(404, why, code="feedback_is_off")
+        book, score, right = self.book, judgement.score, judgement.answer
+        if (score is None) == (right is None):
+            why = "expected either `score`, from 0 to 1, or `answer`, the right answer"
+            raise ApiError(400, why)
         kept = await book.later(book.find, judgement.id)
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
         if kept["asker"] != client:
             why = "expected feedback with the same key, or from the same address, as the question"
             raise ApiError(403, why, "id", "not_your_answer")
-        score, right = judgement.score, judgement.answer
         if score is None:
             score = await asyncio.to_thread(_graded, kept, right or "", tasks.get(kept["task"]))
         await book.later(book.judge, kept["trace"], score, right, self._settings.clients)
         self._metrics.feedback.labels(kept["model"]).inc(kept["score"] is None)
         return {"object": "feedback", "model": kept["model"], "score": score}
 
-    async def look(self, pairs: Iterable[tuple[LiveVersion, LiveVersion | None]]) -> None:
+    def look(self, versions: Sequence[tuple[LiveVersion, LiveVersion | None]]) -> None:
         """Check the stored outcomes of each pair of a version and its challenger (or None).
 
-        Decide open A/B tests, and detect drift from the versions' test.
+        Decide open A/B tests, and detect drift from the versions' test. The method blocks.
         """
-        if self._book is not None:
-            await self._book.later(self._look, self._book, list(pairs))
+        trial, undecided = self._settings.trial, set[TrialKey]()
+        for live, rival in versions:
+            if rival is not None and (key := _trial(live, rival)) not in self._told:
+                if decision := self.book.decision(key, trial.confidence, trial.most):
+                    line = f"{'/'.join(rival.key)}: {decision.reason}"
+                    self._tell(key, line, partial(self._loader.settled, *rival.key, decision))
+                else:
+                    undecided.add(key)
+            for figure, column in _FIGURES.items():
+                if values := self.book.last(*live.key, column, self._settings.drift.window):
+                    self._compare(live, figure, values)
+        self._trials = undecided
 
-    def _look(
-        self, book: AnswerLog, versions: list[tuple[LiveVersion, LiveVersion | None]]
-    ) -> None:
-        trial = self._settings.trial
-        trials = {_trial(champion, rival) for champion, rival in versions if rival is not None}
-        self._trials = {key for key in trials.difference(self._told) if key[1] != key[2]}
-        for key in [*self._trials]:
-            if decision := book.decision(key, trial.confidence, trial.most):
-                self._trials.discard(key)
-                task, _, challenger = key
-                notify = partial(self._loader.settled, task, challenger, decision)
-                self._tell(key, f"{task}/{challenger}: {decision.reason}", notify)
-        for live, _ in versions:
-            for figure, column in (("accuracy", "score"), ("cost", "cost"), ("agreement",) * 2):
-                self._look_at(book, live, figure, column)
-
-    def _look_at(self, book: AnswerLog, live: LiveVersion, figure: str, column: str) -> None:
-        of = live.deployed.task, live.deployed.version
-        tested = getattr(live.deployed.tested, figure)
-        values = book.last(*of, column, self._settings.drift.window)
-        if not values:
-            return
-        served = statistics.fmean(values)
+    def _compare(self, live: LiveVersion, figure: str, values: list[float]) -> None:
+        """Compare the last values of a version's figure with its test."""
+        served, tested = statistics.fmean(values), getattr(live.deployed.tested, figure)
         self._metrics.figure.labels(live.name, figure).set(served)
         off = tested is not None and drifted(figure, values, tested, self._settings.drift)
         self._metrics.drifted.labels(live.name, figure).set(off)
+        key = (*live.key, figure)
         if not off:
-            self._told.discard((*of, figure))
-        elif (*of, figure) not in self._told:
-            drift = Drift(*of, figure, served, tested, len(values))
-            notify = partial(self._loader.drifted, drift)
-            self._tell((*of, figure), f"drift: {drift}", notify)
+            self._told.discard(key)
+        else:
+            drift = Drift(*key, served, tested, len(values))
+            self._tell(key, f"drift: {drift}", partial(self._loader.drifted, drift))
 
     def _tell(self, key: tuple[str, ...], line: str, notify: Callable[[], None]) -> None:
         """Log a line and notify the loader once; if that fails, the next check repeats both."""
+        if key in self._told:
+            return
         _log.warning("%s", line)
         self._told.add(key)
         try:
@@ -216,11 +194,11 @@ def _agreement(live: LiveVersion, answer: NodeAnswer) -> float | None:
     graph = live.deployed.graph
     reads = graph.reads[graph.sink]
     first = [i for i in answer.completions if i in reads][:2]
-    return agreement_of([[live.task.extract(answer.node_texts[i]) for i in first]])
+    return agreement_of([[live.runner.task.extract(answer.node_texts[i]) for i in first]])
 
 
 def _trial(champion: LiveVersion, challenger: LiveVersion) -> TrialKey:
-    return champion.deployed.task, champion.deployed.version, challenger.deployed.version
+    return (*champion.key, challenger.deployed.version)
 
 
 def _graded(kept: Mapping[str, Any], right: str, live: LiveVersion | None) -> float:
@@ -231,6 +209,6 @@ def _graded(kept: Mapping[str, Any], right: str, live: LiveVersion | None) -> fl
     if live is not None and kept["question"] is not None and kept["answer"] is not None:
         question = Question("asked", kept["question"], right)
         with contextlib.suppress(Exception):  # some task kinds need more than the text
-            return float(live.task.grade(question, kept["answer"]))
+            return float(live.runner.task.grade(question, kept["answer"]))
     why = "this answer can't be graded: its text wasn't kept, or its task isn't graded here"
     raise ApiError(400, f"{why}; send a `score` instead", "answer")

@@ -1,36 +1,47 @@
-"""Parsing of clients' requests, which turns a conversation into a question for a graph.
+"""Clients' requests: their parsing, and the form in which a graph's nodes answer them.
 
 The user's last message is the question; docs/serve.md describes how the other messages are used.
 Parameters without effect are ignored, and the reply names them. Unsupported parameters that would
 change the meaning of the answer are rejected.
+
+A client can request a form: tools or JSON. Acting nodes are called with this form. These are the
+last node or, if the last node selects an answer (by a vote, a judge or a closed gate), the nodes
+among whose answers it selects. Other nodes give advice in plain text, and their prompt describes
+the requested form.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import (
     AliasChoices,
+    AliasGenerator,
     AliasPath,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PositiveInt,
     StrictBool,
-    ValidationInfo,
-    model_validator,
+    ValidationError,
 )
+from pydantic_core import from_json
+from starlette.requests import Request
 
 from ttsgraph.deployment.bundle import Effort
-from ttsgraph.models.actions import CALLS
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.models.actions import CALLS, calls_in, normal_json
 from ttsgraph.models.client import Message, estimate_tokens
 from ttsgraph.service.errors import ApiError
 from ttsgraph.settings.service import ServiceSettings
+from ttsgraph.tasks.base import Task
 
+T = TypeVar("T")
 _Object = dict[str, Any]
 
 ADVICE = (
@@ -45,7 +56,7 @@ REFUSED = {
     *("web_search_options", "modalities", "moderation", "image", "audio", "documents", "system"),
     *("functions", "function_call", "format", "grammar", "json_schema", "response_schema"),
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding"),
-    *("structured_outputs", "truncation"),
+    *("structured_outputs", "truncation", "n", "logprobs"),
 }
 """Parameters that would change the answer's meaning, and are rejected. Other parameters without a
 field in the request's model have no effect.
@@ -66,16 +77,11 @@ NOTHING: Mapping[str, tuple[Any, ...]] = {
 treated as if it were absent.
 """
 
-_EFFORTS = {
-    **dict.fromkeys(("none", "minimal", "low"), "low"),
-    **dict.fromkeys(("high", "xhigh", "max"), "high"),
-}
+_EFFORTS = {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"}
 """Map from OpenAI's efforts to the efforts of rungs, if their names differ."""
 
-CHARACTERS, MOST_CHARACTERS = 6, 30
-"""Characters per token: the estimate for very long text (CHARACTERS), and the number above which
-tokens are not counted (MOST_CHARACTERS). The latter is larger because blanks are not tokens.
-"""
+MOST_CHARACTERS = 30
+"""Characters per token above which text is too long, however many tokens it has."""
 
 
 def dumped(value: Any) -> str:
@@ -93,17 +99,6 @@ def _of(kind: type, form: Callable[[Any], Any]) -> BeforeValidator:
     return BeforeValidator(lambda value: form(value) if isinstance(value, kind) else value)
 
 
-class _Open(BaseModel):
-    """Part of a request that also keeps the fields that it doesn't declare."""
-
-    model_config = ConfigDict(extra="allow")
-
-    @property
-    def sent(self) -> _Object:
-        """The data that the client sent."""
-        return self.model_dump(exclude_unset=True)
-
-
 class _Part(BaseModel):
     type: Literal["text", "input_text", "output_text", "refusal"]
     text: str = Field(validation_alias=AliasChoices("text", "refusal"))
@@ -112,7 +107,7 @@ class _Part(BaseModel):
 _Parts = Annotated[list[_Part] | None, _of(str, lambda text: [{"type": "text", "text": text}])]
 
 
-class _ChatMessage(_Open):
+class _ChatMessage(BaseModel, extra="allow"):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: _Parts = None
     tool_calls: list[_Object] | None = None
@@ -131,34 +126,112 @@ class _ChatMessage(_Open):
         if role != "tool" and not self.tool_calls:
             return Message(role, text)
         none = self.content is None and role == "assistant"
-        whole = self.sent | {"content": None if none else text}
+        whole = self.model_dump(exclude_unset=True) | {"content": None if none else text}
         return Message(role, text, dumped(whole))
 
 
 Text = Annotated[str, Field(min_length=1)]
 
 
-class _Function(_Open):
+class _Function(BaseModel, extra="allow"):
     name: Text
 
 
-class _Tool(_Open):
+class _Tool(BaseModel, extra="allow"):
     type: Literal["function"]
     function: _Function
 
 
-class _Output(_Open):
+class _Output(BaseModel, extra="allow"):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: _Object | None = None
-
-
-class _StreamOptions(BaseModel):
-    include_usage: StrictBool | None = False
 
 
 _Effort = Annotated[Effort | None, _of(str, lambda effort: _EFFORTS.get(effort, effort))]
 _Choice = Literal["none", "auto", "required"] | _Tool | None
 _Stops = Annotated[list[Text] | None, Field(max_length=16), _of(str, lambda stop: [stop])]
+
+
+def _wanted(data: _Object) -> _Object:
+    """Return the parameters that request something. Raises ApiError for an unsupported one."""
+    wanted = {
+        name: value
+        for name, value in data.items()
+        if value is not None and value not in NOTHING.get(name, ())
+    }
+    for name in sorted(REFUSED & wanted.keys()):
+        why = f"{name} is not supported: expected a whole conversation of text, with `tools`"
+        why += " or a format of the answer if needed"
+        raise ApiError(400, why, name, "unsupported_parameter")
+    if "tools" not in wanted:
+        wanted.pop("parallel_tool_calls", None)
+        if wanted.pop("tool_choice", "none") not in ("none", "auto"):
+            why = "tool_choice: expected tools to choose from, found none"
+            raise ApiError(400, why, "tool_choice")
+    return wanted
+
+
+def _function(tool: _Object) -> _Object:
+    """Return a function tool, or the choice of a function, in chat format."""
+    if "function" in tool:
+        return tool
+    function = some(tool, "name", "description", "parameters", "strict")
+    return {"type": tool.get("type"), "function": function}
+
+
+def _format(output: _Object) -> _Object:
+    """Return the format of a text in chat format."""
+    if output.get("type") != "json_schema" or "json_schema" in output:
+        return output
+    schema = some(output, "name", "description", "schema", "strict")
+    return {"type": "json_schema", "json_schema": schema}
+
+
+_OF_ITEMS = ("id", "status", "type", "phase")
+"""Fields of an item that chat messages don't have, so that some endpoints refuse them."""
+
+
+def _messages(items: Any) -> Any:
+    """Return input items as chat messages; calls are part of the assistant message before them.
+
+    Raises ApiError for an item of another kind.
+    """
+    if isinstance(items, str):
+        return [{"role": "user", "content": items}]
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        return items
+    found: list[_Object] = []
+    for item in items:
+        kind = "message" if "role" in item else item.get("type") or "message"
+        if kind == "message":
+            found.append({name: item[name] for name in item if name not in _OF_ITEMS})
+        elif kind == "function_call":
+            function = some(item, "name", "arguments")
+            call = {"id": item.get("call_id"), "type": "function", "function": function}
+            if not found or found[-1].get("role") != "assistant":
+                found.append({"role": "assistant", "content": None})
+            found[-1][CALLS] = [*(found[-1].get(CALLS) or ()), call]
+        elif kind == "function_call_output":
+            result = {"role": "tool", "tool_call_id": item.get("call_id")}
+            found.append(result | {"content": item.get("output")})
+        elif kind != "reasoning":
+            said = f"input: items of type {str(kind)[:40]!r} are not supported"
+            raise ApiError(400, said, "input")
+    return found
+
+
+_PATHS = {
+    "messages": ("input",),
+    "include_usage": ("stream_options", "include_usage"),
+    "max_tokens": ("max_output_tokens",),
+    "reasoning_effort": ("reasoning", "effort"),
+    "response_format": ("text", "format"),
+}
+"""Map from fields of a request to their paths in bodies, if they differ or a body can have both."""
+
+
+def _names(field: str) -> AliasChoices:
+    return AliasChoices(field, AliasPath(*_PATHS.get(field, (field,))))
 
 
 class Conversation(NamedTuple):
@@ -170,85 +243,66 @@ class Conversation(NamedTuple):
     turns: tuple[Message, ...]
 
 
-class ChatRequest(_Open):
-    """Chat request; its fields are the parameters that have an effect.
+class ChatRequest(
+    BaseModel, extra="allow", alias_generator=AliasGenerator(validation_alias=_names)
+):
+    """Request for an answer, in the form of chat completions or of /v1/responses.
 
-    It is validated in the context of the server's settings.
+    Its fields are the parameters that have an effect. No replies are stored, so parameters that
+    need stored replies (background, previous_response_id, conversation) are refused. Tools that
+    don't run on the client are, too.
     """
 
-    refused: ClassVar = REFUSED
-
     model: str
-    messages: list[_ChatMessage] = Field(min_length=1)
+    messages: Annotated[list[_ChatMessage], Field(min_length=1), BeforeValidator(_messages)]
+    instructions: str | None = None
     stream: StrictBool | None = False
-    stream_options: _StreamOptions | None = None
+    include_usage: StrictBool | None = False
     max_tokens: PositiveInt | None = None
     max_completion_tokens: PositiveInt | None = None
-    ttsgraph_trace: StrictBool | None = False
     reasoning_effort: _Effort = None
     stop: _Stops = None
-    tools: list[_Tool] | None = None
-    tool_choice: _Choice = None
+    tools: list[Annotated[_Tool, _of(dict, _function)]] | None = None
+    tool_choice: Annotated[_Choice, _of(dict, _function)] = None
     parallel_tool_calls: Any = None
-    response_format: _Output | None = None
-    n: Annotated[int | None, Field(ge=1, le=128)] = None
-    logprobs: StrictBool | None = None
-    top_logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
+    response_format: Annotated[_Output | None, _of(dict, _format)] = None
+    _sent: Collection[str] = ()
 
-    @model_validator(mode="before")
     @classmethod
-    def _wanted(cls, data: _Object) -> _Object:
-        """Return the parameters that request something. Raises ApiError for an unsupported one."""
-        wanted = {
-            name: value
-            for name, value in data.items()
-            if value is not None and value not in NOTHING.get(name, ())
-        }
-        if "logprobs" not in wanted:
-            wanted.pop("top_logprobs", None)
-        for name in sorted(cls.refused & wanted.keys()):
-            why = f"{name} is not supported: expected a whole conversation of text, with `tools`"
-            why += " or a format of the answer if needed"
-            raise ApiError(400, why, name, "unsupported_parameter")
-        if "tools" not in wanted:
-            wanted.pop("parallel_tool_calls", None)
-            if wanted.pop("tool_choice", "none") not in ("none", "auto"):
-                why = "tool_choice: expected tools to choose from, found none"
-                raise ApiError(400, why, "tool_choice")
-        return wanted
-
-    @model_validator(mode="after")
-    def _answerable(self, info: ValidationInfo[ServiceSettings]) -> Self:
-        if info.context.strict and self.ignored:
-            name = self.ignored[0]
+    def of(cls, data: _Object, settings: ServiceSettings) -> ChatRequest:
+        """Return the request with this body. Raises ApiError if it can't be answered."""
+        asked = cls.model_validate(_wanted(data))
+        asked._sent = data.keys()
+        if settings.strict and asked.ignored:
+            name = asked.ignored[0]
             why = f"{name!r} has no effect here, and service.strict refuses such parameters"
             raise ApiError(400, why, name, "unknown_parameter")
-        roles = [message.role for message in self.said]
+        roles = [message.role for message in asked.said]
         ends = "user" in roles and roles[-1] in ("user", "tool")
-        if not ends or not self.conversation.question.strip():
+        if not ends or not asked.conversation.question.strip():
             why = "expected the last message to be the user's question, as text, or the result of"
-            raise ApiError(400, f"{why} a tool", self.named("messages"))
-        parts = [message.whole or message.content for message in self.said]
-        text = "\n".join([*parts, self.form or ""])
-        most = info.context.max_input_tokens
-        # Counting takes 100 ms per megabyte, so tokens are only estimated if text is far too long.
-        counted = len(text) < MOST_CHARACTERS * most
-        found = estimate_tokens(text) if counted else len(text) // CHARACTERS
-        if found > most:
-            why = f"expected messages of at most {most} tokens in total, found about {found}"
-            raise ApiError(400, why, self.named("messages"), "context_length_exceeded")
-        return self
+            raise ApiError(400, f"{why} a tool", asked.named("messages"))
+        parts = [message.whole or message.content for message in asked.said]
+        text = "\n".join([*parts, asked.form or ""])
+        most = settings.max_input_tokens
+        # Counting takes 100 ms per megabyte, so far too long text is counted only in part.
+        counted = text[: MOST_CHARACTERS * most]
+        found = estimate_tokens(counted)
+        if found > most or len(counted) < len(text):
+            why = f"expected messages of at most {most} tokens in total, found {found} or more"
+            raise ApiError(400, why, asked.named("messages"), "context_length_exceeded")
+        return asked
 
-    @classmethod
-    def named(cls, field: str) -> str:
+    def named(self, field: str) -> str:
         """Return the name that a field has in the client's request."""
-        alias = cls.model_fields[field].validation_alias or field
-        return str(alias.path[0] if isinstance(alias, AliasPath) else alias)
+        other, *_ = _PATHS.get(field, (field,))
+        return other if other in self._sent else field
 
     @cached_property
     def said(self) -> Sequence[Message]:
-        """The messages as text."""
-        return [message.plain for message in self.messages]
+        """The instructions, if there are any, and the messages as text."""
+        system = [Message("system", self.instructions)] if self.instructions else []
+        return [*system, *(message.plain for message in self.messages)]
 
     @cached_property
     def conversation(self) -> Conversation:
@@ -273,95 +327,130 @@ class ChatRequest(_Open):
         """True if the answer's text has to be JSON."""
         return self.response_format is not None and self.response_format.type != "text"
 
-    @property
-    def structured(self) -> bool:
-        """True if the answer is JSON or may call tools.
-
-        For such answers, the task's stop sequences don't apply, and votes compare answers by form.
-        """
-        return bool(self.tools) or self.as_json
-
     @cached_property
     def form(self) -> str | None:
-        """JSON object to add to the bodies of acting nodes' requests, or None if one text is
-        requested.
+        """JSON object to add to the bodies of acting nodes' requests, or None for plain text.
+
+        With a form, the answer is JSON or may call tools. The task's stop sequences then don't
+        apply, and votes compare answers by form.
         """
-        names = {"tools", "tool_choice", "parallel_tool_calls", "n", "logprobs", "top_logprobs"}
+        names = {"tools", "tool_choice", "parallel_tool_calls"}
         names |= {"response_format"} if self.as_json else set()
         wanted = self.model_dump(include=names, exclude_unset=True)
         return dumped(wanted) if wanted else None
 
-    @cached_property
-    def advice(self) -> str:
-        """Instruction to advising nodes, or "" if the answer is plain text."""
-        return ADVICE.format(form=self.form) if self.structured else ""
+    def shaped(
+        self, messages: tuple[Message, ...], question: str, advises: bool
+    ) -> tuple[Message, ...]:
+        """Return a node's messages with the tool turns and, for an advising node, an instruction.
+
+        The turns follow `question`, the question's text in the last message; the rest of that
+        message becomes a separate message at the end.
+        """
+        *before, last = messages
+        if turns := self.conversation.turns:
+            asked = question if last.content.startswith(question) else last.content
+            more = last.content.removeprefix(asked).strip()
+            before = [*before, Message(last.role, asked), *turns]
+            last = Message("user", more) if more else before.pop()
+        if not (advises and self.form):
+            return (*before, last)
+        advice = ADVICE.format(form=self.form)
+        if last.role != "user" or last.whole is not None:
+            return (*before, last, Message("user", advice))
+        return (*before, replace(last, content=f"{last.content}\n\n{advice}"))
 
 
-def _function(tool: _Object) -> _Object:
-    """Return a function tool, or the choice of a function, in chat format."""
-    function = some(tool, "name", "description", "parameters", "strict")
-    return {"type": tool.get("type"), "function": function}
+class FormedTask:
+    """Task whose answers are compared in the form that a client requested.
 
-
-def _format(output: _Object) -> _Object:
-    """Return the format of a text in chat format."""
-    schema = some(output, "name", "description", "schema", "strict")
-    more = {"json_schema": schema} if output.get("type") == "json_schema" else {}
-    return {"type": output.get("type"), **more}
-
-
-def _messages(items: Any) -> Any:
-    """Return input items as chat messages; calls are part of the assistant message before them.
-
-    Raises ApiError for an item of another kind.
-    """
-    if isinstance(items, str):
-        return [{"role": "user", "content": items}]
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        return items
-    found: list[_Object] = []
-    for item in items:
-        kind = item.get("type") or "message"
-        if kind == "message":
-            found.append({"role": item.get("role"), "content": item.get("content")})
-        elif kind == "function_call":
-            call = {"id": item.get("call_id"), "type": "function"}
-            call["function"] = some(item, "name", "arguments")
-            if not found or found[-1]["role"] != "assistant":
-                found.append({"role": "assistant", "content": None})
-            found[-1].setdefault(CALLS, []).append(call)
-        elif kind == "function_call_output":
-            result = {"role": "tool", "tool_call_id": item.get("call_id")}
-            found.append(result | {"content": item.get("output")})
-        elif kind != "reasoning":
-            said = f"input: items of type {str(kind)[:40]!r} are not supported"
-            raise ApiError(400, said, "input")
-    return found
-
-
-class ItemsRequest(ChatRequest):
-    """Request to /v1/responses; these parameters have another name or form in chat requests.
-
-    No replies are stored, so parameters that need stored replies (background,
-    previous_response_id, conversation) are refused. Tools that don't run on the client are, too.
+    Tool calls are compared by the tools' names, then by the arguments; JSON by its normal form; and
+    other text as in the inner task. Votes ignore calls of unknown tools, and calls whose arguments
+    aren't a JSON object.
     """
 
-    refused: ClassVar = REFUSED | {"messages", "response_format", "n", "logprobs"}
+    def __init__(self, inner: Task, asked: ChatRequest) -> None:
+        self.name = inner.name
+        self.instruction = inner.instruction
+        self.inner = inner
+        self.parse = inner.parse
+        self.render = inner.render
+        self.grade = inner.grade
+        self.asked = asked
+        self._tools = {tool.function.name for tool in asked.tools or ()}
 
-    messages: Annotated[list[_ChatMessage], BeforeValidator(_messages)] = Field(
-        validation_alias="input", min_length=1
-    )
-    instructions: str | None = None
-    tools: list[Annotated[_Tool, _of(dict, _function)]] | None = None
-    tool_choice: Annotated[_Choice, _of(dict, _function)] = None
-    max_tokens: PositiveInt | None = Field(None, validation_alias="max_output_tokens")
-    reasoning_effort: _Effort = Field(None, validation_alias=AliasPath("reasoning", "effort"))
-    response_format: Annotated[_Output | None, _of(dict, _format)] = Field(
-        None, validation_alias=AliasPath("text", "format")
-    )
+    def extract(self, text: str) -> str | None:
+        """Return the text by which votes compare this answer, or None if they ignore it.
 
-    @cached_property
-    def said(self) -> Sequence[Message]:
-        """The instructions, if there are any, and the messages as text."""
-        system = [Message("system", self.instructions)] if self.instructions else []
-        return [*system, *(message.plain for message in self.messages)]
+        With tools, the first line of this text has the names of the called tools; it is empty for
+        an answer without calls. The calls or the answer follow.
+        """
+        if not self.asked.tools:
+            return normal_json(text)
+        if (calls := calls_in(text)) is not None:
+            return "\n".join(calls) if all(map(self._fits, json.loads(calls[1]))) else None
+        form = normal_json(text) if self.asked.as_json else self.inner.extract(text)
+        return f"\n{text.strip() if form is None else form}"
+
+    def _fits(self, call: Mapping[str, Any]) -> bool:
+        """Return True if a call's tool exists and its arguments are an object, or empty."""
+        return call["name"] in self._tools and isinstance(call["arguments"] or {}, dict)
+
+    def head(self, form: str) -> str:
+        """Return what a vote compares first: the called tools' names, or the whole JSON."""
+        return form.partition("\n")[0] if self.asked.tools else form
+
+
+def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the nodes whose answer can become the graph's answer unchanged, and the nodes that
+    select among such answers.
+    """
+    acting = set[int]()
+    choosing = set[int]()
+    asked = [graph.sink]
+    while asked:
+        i = asked.pop()
+        if i in acting or i in choosing:
+            continue
+        node = graph.node(i)
+        role = get_role(node.role)
+        if role.calls_model and role.read is None:
+            acting.add(i)
+        else:
+            choosing.add(i)
+            asked += graph.reads[i]
+        asked += graph.stages[i][0] if node.gate else []
+    return frozenset(acting), frozenset(choosing)
+
+
+async def read(request: Request, parse: Callable[[_Object], T], most: int) -> T:
+    """Return the parsed body of a request, a JSON object of at most `most` bytes.
+
+    Raises ApiError 415 if the body isn't declared as JSON, 413 if it is longer than allowed, or
+    400, naming the first invalid parameter, if it isn't valid.
+    """
+    form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if form != "application/json":
+        raise ApiError(415, f"expected Content-Type application/json, found {form or 'none'}")
+    too_large = ApiError(413, f"expected a body of at most {most} bytes", code="request_too_large")
+    if int(request.headers.get("content-length", 0)) > most:
+        raise too_large  # reject it early: a client that waits for 100 Continue then sends no body
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise too_large
+    expected = "expected a JSON object as the request's body"
+    try:
+        data = from_json(bytes(body), allow_inf_nan=False)
+        if not isinstance(data, dict):
+            raise ApiError(400, f"{expected}, found {type(data).__name__}")
+        return parse(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, first["loc"])) or "the request's body"
+        param = str(first["loc"][0]) if first["loc"] else None
+        message = f"{path}: {first['msg'].removeprefix('Value error, ')}"
+        raise ApiError(400, message, param) from None
+    except ValueError:  # also raised for deep nesting or invalid UTF-8
+        raise ApiError(400, f"{expected}, but it is not JSON") from None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -13,11 +13,10 @@ from starlette.responses import Response
 from ttsgraph.base.files import json_text
 from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.models.actions import CALLS
-from ttsgraph.models.client import Piece
-from ttsgraph.service.answering import ALIVE, RunningAnswer
+from ttsgraph.service.answering import Answering
 from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.errors import ApiError, reported
-from ttsgraph.service.requests import ChatRequest, ItemsRequest, some
+from ttsgraph.service.requests import some
 
 MOST_SHOWN = 40
 LONGEST_NAME = 60
@@ -30,108 +29,72 @@ _Object = dict[str, Any]
 
 
 class Reply:
-    """Reply to a chat request, given its trace id and running answer."""
+    """Reply to a chat request, whose question is being answered."""
 
-    asks: ClassVar[type[ChatRequest]] = ChatRequest
-    """Model of the requests that have this reply."""
-
-    def __init__(self, trace_id: str, answering: RunningAnswer) -> None:
+    def __init__(self, answering: Answering) -> None:
         version, graph = answering.live.labels
-        fingerprint = f"{version}-{graph[:12]}"
-        options = answering.asked.stream_options
-        self.trace_id = trace_id
-        self.created = int(time.time())
         self.answering = answering
+        self.created = int(time.time())
+        fingerprint = f"{version}-{graph[:12]}"
         self.made_by = {"model": answering.live.name, "system_fingerprint": fingerprint}
-        self.origin = {"graph_hash": graph, "model_version": version, "trace_id": trace_id}
-        self.ignored = sorted(answering.ignored)
-        self._counts = options is not None and bool(options.include_usage)
 
     def headers(self) -> dict[str, str]:
         """Return headers with the answer's origin and the names of parameters without effect."""
-        shown_too = {"ignored": shown(self.ignored)} if self.ignored else {}
-        named = (self.origin | shown_too).items()
-        return {f"x-ttsgraph-{name.replace('_', '-')}": value for name, value in named}
+        ignored = self.answering.ignored
+        named = self.answering.origin | ({"ignored": shown(ignored)} if ignored else {})
+        return {f"x-ttsgraph-{name.replace('_', '-')}": value for name, value in named.items()}
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Yield the events of a streamed answer; if the answer fails, the last event says why."""
-        for event in self.first():
-            yield event
+        """Yield the events of a streamed answer, with comments during pauses.
+
+        If the answer fails, the last event says why.
+        """
         try:
-            async for piece in self.answering.pieces():
-                for event in [COMMENT] if piece == ALIVE else self.grown(piece):
-                    yield event
-            answer = await self.answering.task
+            async for event in self._events():
+                yield event
         except Exception as error:  # once a stream has begun, only an event can report an error
-            yield self.failed(reported(error, self.trace_id))
-            return
-        for event in self.last(answer):
-            yield event
+            yield self._failed(reported(error, self.answering.id))
 
     def whole(self, answer: NodeAnswer) -> _Object:
-        """Return the body of an answer that is not streamed."""
-        more = {"usage": self._usage(answer), "ttsgraph": self._account(answer)}
-        return self._body("chat.completion", self.answering.choices, more)
+        """Return the body of an answer."""
+        more = {"usage": self._usage(answer), "ttsgraph": self.answering.account()}
+        return self._body("chat.completion", [self.answering.choice], **more)
 
-    def first(self) -> Iterator[bytes]:
-        """Yield the events that precede the first piece."""
-        if not self.answering.asked.form:
-            yield self._chunk(delta={"role": "assistant", "content": ""})
+    async def _events(self) -> AsyncIterator[bytes]:
+        answering, asked = self.answering, self.answering.asked
+        usage = {"usage": None} if asked.include_usage else {}
 
-    def grown(self, piece: Piece) -> Iterator[bytes]:
-        """Yield the events of a piece."""
-        yield self._chunk(**piece)
+        def chunk(grown: Mapping[str, Any], **more: Any) -> bytes:
+            choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None, **grown}
+            return _event(self._body("chat.completion.chunk", [choice], **usage, **more))
 
-    def last(self, answer: NodeAnswer) -> Iterator[bytes]:
-        """Yield the events after the last piece."""
-        ends = [some(choice, "index", "finish_reason") for choice in self.answering.choices]
-        for end in ends[:-1]:
-            yield self._chunk(**end)
-        yield self._chunk({"ttsgraph": self._account(answer)}, **ends[-1])
-        if self._counts:
-            usage = {"usage": self._usage(answer)}
-            yield _event(self._body("chat.completion.chunk", [], usage))
+        if not asked.form:
+            yield chunk({"delta": {"role": "assistant", "content": ""}})
+        async for piece in answering.arriving():
+            yield chunk(piece) if piece else COMMENT
+        answer = await answering.task
+        end = {"finish_reason": answering.choice["finish_reason"]}
+        yield chunk(end, ttsgraph=self.answering.account())
+        if asked.include_usage:
+            yield _event(self._body("chat.completion.chunk", [], usage=self._usage(answer)))
         yield b"data: [DONE]\n\n"
 
-    def failed(self, error: ApiError) -> bytes:
-        """Return the event of an error, which ends the stream."""
-        return _event(error.body())
+    def _failed(self, error: ApiError) -> bytes:
+        return _event({"error": error.said})
 
-    def _account(self, answer: NodeAnswer) -> _Object:
-        """Return the answer's origin and cost, and its missing calls, if there are any."""
-        answering = self.answering
-        account = {**self.origin, "ignored": self.ignored, **answering.account()}
-        if (route := answering.live.deployed.graph.route) is not None:
-            account["branch"] = route.taken(answer.stages)
-        if answering.asked.ttsgraph_trace:
-            account["trace"] = answering.nodes(answer)
-        return account
-
-    def _chunk(self, more: Mapping[str, Any] = {}, **grown: Any) -> bytes:
-        choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None} | grown
-        usage = {"usage": None} if self._counts else {}
-        return _event(self._body("chat.completion.chunk", [choice], {**usage, **more}))
-
-    def _body(self, kind: str, choices: Iterable[Any], more: Mapping[str, Any]) -> _Object:
-        own = {"id": f"chatcmpl-{self.trace_id}", "object": kind, "created": self.created}
-        return {**own, **self.made_by, "choices": list(choices), **more}
+    def _body(self, kind: str, choices: Sequence[Any], **more: Any) -> _Object:
+        own = {"id": f"chatcmpl-{self.answering.id}", "object": kind, "created": self.created}
+        return {**own, **self.made_by, "choices": choices, **more}
 
     def _usage(self, answer: NodeAnswer) -> dict[str, int]:
-        read = answer.usage.prompt_tokens
-        written = answer.usage.completion_tokens
+        read, written = answer.usage.prompt_tokens, answer.usage.completion_tokens
         return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-_UNSET: _Object = {
-    **dict.fromkeys(("error", "incomplete_details", "usage", "temperature", "top_p")),
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "store": False,
-    "tool_choice": "auto",
-    "tools": [],
-}
-"""Fields of a response that clients' types require."""
+_UNSET = ("error", "incomplete_details", "usage", "temperature", "top_p")
+_USUAL = {"metadata": {}, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+"""Fields of a response that clients' types require, without a value and with their usual value."""
 
 
 class ResponseReply(Reply):
@@ -140,65 +103,87 @@ class ResponseReply(Reply):
     A message's text is streamed as it arrives, and each call in one piece.
     """
 
-    asks = ItemsRequest
-
     _number = 0  # of the next event
-    _begun = False  # the events that begin the message have been sent
 
     def whole(self, answer: NodeAnswer) -> _Object:
-        """Return the body of an answer that is not streamed."""
+        """Return the body of an answer."""
         used = answer.usage  # covers all calls of the graph
-        cut = _INCOMPLETE.get(self.answering.choices[0]["finish_reason"])
+        cut = _INCOMPLETE.get(self.answering.choice["finish_reason"])
         return self._response("incomplete" if cut else "completed", self._output()) | {
             "incomplete_details": {"reason": cut} if cut else None,
             "usage": {
                 "input_tokens": used.prompt_tokens,
                 "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
                 "output_tokens": used.completion_tokens,
-                "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": used.prompt_tokens + used.completion_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
             },
-            "ttsgraph": self._account(answer),
+            "ttsgraph": self.answering.account(),
         }
 
-    def first(self) -> Iterator[bytes]:
-        """Yield the events that precede the first piece."""
+    async def _events(self) -> AsyncIterator[bytes]:
+        event, begun = self._event, False
+        text_at = {"item_id": f"msg_{self.answering.id}", "output_index": 0, "content_index": 0}
+
+        def begin(message: _Object) -> bytes:
+            empty = message | {"status": "in_progress", "content": []}
+            added = event("response.output_item.added", output_index=0, item=empty)
+            (part,) = message["content"]
+            return added + event("response.content_part.added", **text_at, part=part)
+
         for kind in ("response.created", "response.in_progress"):
-            yield self._event(kind, response=self._response("in_progress", []))
-
-    def grown(self, piece: Piece) -> Iterator[bytes]:
-        """Yield the events of a piece of the message's text."""
-        if text := piece["delta"].get("content"):
-            message = self._message("")
-            yield from self._begin(message)
-            where = {"item_id": message["id"], "output_index": 0, "content_index": 0}
-            yield self._event("response.output_text.delta", **where, delta=text, logprobs=[])
-
-    def last(self, answer: NodeAnswer) -> Iterator[bytes]:
-        """Yield the events after the last piece."""
-        for place, item in enumerate(self._output()):
-            ends = self._end if item["type"] == "message" else self._called
-            yield from ends(item, {"item_id": item["id"], "output_index": place})
-            yield self._event("response.output_item.done", output_index=place, item=item)
+            yield event(kind, response=self._response("in_progress", []))
+        async for piece in self.answering.arriving():
+            if text := piece.get("delta", {}).get("content"):
+                if not begun:
+                    yield begin(self._message(""))
+                begun = True
+                yield event("response.output_text.delta", **text_at, delta=text, logprobs=[])
+            elif not piece:
+                yield COMMENT
+        answer = await self.answering.task
+        for index, item in enumerate(self._output()):
+            if item["type"] == "message":
+                (part,) = item["content"]
+                if not begun:
+                    yield begin(item)
+                if "text" in part:
+                    said = some(part, "text", "logprobs")
+                    yield event("response.output_text.done", **text_at, **said)
+                yield event("response.content_part.done", **text_at, part=part)
+            else:
+                empty = item | {"status": "in_progress", "arguments": ""}
+                yield event("response.output_item.added", output_index=index, item=empty)
+                place = {"item_id": item["id"], "output_index": index}
+                kind = "response.function_call_arguments"
+                yield event(f"{kind}.delta", **place, delta=item["arguments"])
+                yield event(f"{kind}.done", **place, **some(item, "name", "arguments"))
+            yield event("response.output_item.done", output_index=index, item=item)
         response = self.whole(answer)
-        yield self._event(f"response.{response['status']}", response=response)
+        yield event(f"response.{response['status']}", response=response)
 
-    def failed(self, error: ApiError) -> bytes:
-        """Return the event of an error, which ends the stream."""
-        return self._event("error", code=error.code, message=str(error), param=error.param)
+    def _failed(self, error: ApiError) -> bytes:
+        said = {name: error.said[name] for name in ("code", "message", "param")}
+        return self._event("error", **said)
+
+    def _event(self, kind: str, **data: Any) -> bytes:
+        numbered = {"type": kind, "sequence_number": self._number, **data}
+        self._number += 1
+        return f"event: {kind}\n".encode() + _event(numbered)
 
     def _response(self, status: str, output: list[_Object]) -> _Object:
-        own = {"id": f"resp_{self.trace_id}", "object": "response", "created_at": self.created}
-        asked = {"instructions": getattr(self.answering.asked, "instructions", None)}
-        return {**own, **self.made_by, **_UNSET, **asked, "status": status, "output": output}
+        own = {"id": f"resp_{self.answering.id}", "object": "response", "created_at": self.created}
+        asked = {"instructions": self.answering.asked.instructions}
+        usual = dict.fromkeys(_UNSET) | {"store": False, **_USUAL}
+        return {**own, **self.made_by, **usual, **asked, "status": status, "output": output}
 
     def _output(self) -> list[_Object]:
         """Return the items of the answer: its message first, then its tool calls."""
-        said = self.answering.choices[0]["message"]
+        said = self.answering.choice["message"]
         text, refusal, calls = (said.get(name) for name in ("content", "refusal", CALLS))
         items = [self._message(text or "", refusal)] if text or refusal or not calls else []
         for number, call in enumerate(calls or ()):
-            item = {"type": "function_call", "id": f"fc_{self.trace_id}_{number}"}
+            item = {"type": "function_call", "id": f"fc_{self.answering.id}_{number}"}
             item |= {"status": "completed", "call_id": call.get("id") or ""}
             items.append(item | some(call["function"], "name", "arguments"))
         return items
@@ -208,44 +193,8 @@ class ResponseReply(Reply):
         part: _Object = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
         if refusal and not text:
             part = {"type": "refusal", "refusal": refusal}
-        item = {"type": "message", "id": f"msg_{self.trace_id}", "role": "assistant"}
+        item = {"type": "message", "id": f"msg_{self.answering.id}", "role": "assistant"}
         return item | {"status": "completed", "content": [part]}
-
-    def _begin(self, message: _Object) -> Iterator[bytes]:
-        """Yield the events that begin the message, unless they have been sent."""
-        if not self._begun:
-            self._begun = True
-            begun = message | {"status": "in_progress", "content": []}
-            yield self._event("response.output_item.added", output_index=0, item=begun)
-            where = {"item_id": message["id"], "output_index": 0, "content_index": 0}
-            (part,) = message["content"]
-            yield self._event("response.content_part.added", **where, part=part)
-
-    def _end(self, message: _Object, where: _Object) -> Iterator[bytes]:
-        """Yield the events that end the message's only part."""
-        yield from self._begin(message)
-        where = where | {"content_index": 0}
-        (part,) = message["content"]
-        if "text" in part:
-            yield self._event(
-                "response.output_text.done", **where, **some(part, "text", "logprobs")
-            )
-        yield self._event("response.content_part.done", **where, part=part)
-
-    def _called(self, call: _Object, where: _Object) -> Iterator[bytes]:
-        """Yield the events of a tool call, except for the last."""
-        begun = call | {"status": "in_progress", "arguments": ""}
-        yield self._event(
-            "response.output_item.added", output_index=where["output_index"], item=begun
-        )
-        kind = "response.function_call_arguments"
-        yield self._event(f"{kind}.delta", **where, delta=call["arguments"])
-        yield self._event(f"{kind}.done", **where, **some(call, "name", "arguments"))
-
-    def _event(self, kind: str, **data: Any) -> bytes:
-        numbered = {"type": kind, "sequence_number": self._number, **data}
-        self._number += 1
-        return f"event: {kind}\n".encode() + _event(numbered)
 
 
 def shown(names: Iterable[str]) -> str:
@@ -255,10 +204,9 @@ def shown(names: Iterable[str]) -> str:
 
 def model_of(live: LiveVersion, created: int) -> _Object:
     """Return a served version's entry in /v1/models."""
-    task, found_by = live.deployed.task, live.deployed.found_by
     version, graph = live.labels
-    origin = {"task": task, "model_version": version, "graph_hash": graph}
-    origin |= {"found_by": found_by} if found_by else {}
+    origin = {"task": live.deployed.task, "model_version": version, "graph_hash": graph}
+    origin["found_by"] = live.deployed.found_by
     entry = {"id": live.name, "object": "model", "created": created, "owned_by": "ttsgraph"}
     return entry | {"ttsgraph": origin}
 

@@ -1,32 +1,188 @@
-"""Running the server: keys, the socket, and a shutdown that lets running requests finish."""
+"""Running the server: keys, connections, and a shutdown that lets running requests finish."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import logging
 import os
+import re
 import resource
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import typer
 import uvicorn
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ttsgraph.base.ending import stopped_by_signals
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.service.app import App
-from ttsgraph.service.connections import Connection
-from ttsgraph.service.limits import ApiKeys
+from ttsgraph.service.errors import ApiError
 from ttsgraph.settings.service import ServiceSettings
 
 KEY_VARIABLE = "TTSGRAPH_API_KEY"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """Addresses to which only processes on this machine can connect."""
+
+_LINE = re.compile(r"([0-9a-f]{64})\s+(\w[\w.@-]*)", re.ASCII)
+_log = logging.getLogger(__name__)
+
+
+class ApiKeys:
+    """API keys, one of which each request has to send; if none are set, access is open.
+
+    One key can come from the environment, others from a file. Each line of the file has the SHA-256
+    of a key in hex, as `sha256sum` writes it, and a name of letters, digits and `_.@-`. Keys of the
+    same name belong to the same client. The file is read again when it changes. Raises InputError
+    if the file can't be read at the start; if it can't be read later, the old keys stay valid.
+    """
+
+    def __init__(self, key: str, file: Path | None) -> None:
+        self._own = {_hashed(key.encode()): "environment"} if key else {}
+        self._file = file
+        self._stamp: tuple[int, ...] = ()
+        self._names = self._own
+        self.open = not key and file is None  # no key is needed
+        self._read()
+
+    def check(self, headers: Headers) -> str | None:
+        """Return the name of the request's key, or None if no key is needed.
+
+        Raises ApiError 401 if the key is missing or unknown.
+        """
+        if self.open:
+            return None
+        try:
+            self._read()
+        except InputError as error:
+            _log.warning("the old keys stay valid: %s", error)
+        scheme, _, sent = headers.get("authorization", "").partition(" ")
+        # The look-up compares hashes, so its duration reveals nothing about a guessed key.
+        name = self._names.get(_hashed(sent.strip().encode("latin-1")))
+        if scheme.lower() != "bearer" or name is None:
+            message = "expected one of the server's API keys as a bearer token"
+            bearer = {"www-authenticate": "Bearer"}
+            raise ApiError(401, message, code="invalid_api_key", headers=bearer)
+        return name
+
+    def _read(self) -> None:
+        """Read the file, if there is one and it has changed."""
+        if self._file is None:
+            return
+        try:
+            now = self._file.stat()  # two changes can have the same time
+            before, self._stamp = self._stamp, (now.st_mtime_ns, now.st_size, now.st_ino)
+            if before == self._stamp:
+                return
+            lines = self._file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{self._file}: can't read the keys file: {error}") from None
+        found = dict(self._own)
+        for number, line in enumerate(lines, 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            if (parts := _LINE.fullmatch(line.strip())) is None:
+                raise InputError(
+                    f"{self._file}, line {number}: expected the SHA-256 of a key in hex, a space,"
+                    " and the key's name (letters, digits and any of _.@-)"
+                )
+            found[parts[1]] = parts[2]
+        self._names = found
+
+
+def _hashed(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()
+
+
+class Connection(H11Protocol):
+    """HTTP connection that enforces the settings' time limits and connection limits.
+
+    If there are too many connections, one without a whole request is closed to make room for a new
+    one, preferably one on which none has ever arrived. Thus no client can shut others out by
+    opening many connections and sending nothing, or only a part of a request.
+    """
+
+    def __init__(self, settings: ServiceSettings, **given: Any) -> None:
+        super().__init__(**given)
+        self._settings = settings
+        self._began = self.loop.time()
+        self._has_asked = False
+        self._limits: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def _waits(self) -> bool:
+        """True if the next whole request has yet to arrive."""
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the time limit for a request, and close a surplus connection, if any."""
+        super().connection_made(transport)
+        # Otherwise, the end of an answer waits up to 40 ms until its beginning is acknowledged.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._limit("request", True)
+        host = self.client and self.client[0]
+        open_now: set[Any] = self.connections
+        own = [each for each in open_now if (each.client and each.client[0]) == host]
+        self._make_room(own, self._settings.max_connections_per_client)
+        self._make_room(open_now, self._settings.max_connections)
+
+    def handle_events(self) -> None:
+        """Handle what has arrived; a request that has begun must arrive in time.
+
+        Between two requests, uvicorn's own limit for idle connections holds instead.
+        """
+        super().handle_events()
+        self._has_asked |= not self._waits
+        if not (self._waits and self.timeout_keep_alive_task):
+            self._limit("request", self._waits)
+
+    def pause_writing(self) -> None:
+        """Limit the time in which the client has to read the full write buffer."""
+        super().pause_writing()
+        self._limit("reading", True)
+
+    def resume_writing(self) -> None:
+        """End the time limit for reading, because the client has read enough."""
+        super().resume_writing()
+        self._limit("reading", False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all time limits of the closed connection."""
+        for what in [*self._limits]:
+            self._limit(what, False)
+        super().connection_lost(exc)
+
+    def _make_room(self, connections: Collection[Any], most: int) -> None:
+        """Close a connection without a complete request if there are more than `most` connections.
+
+        If all other connections have a complete request, this connection's requests get status 503.
+        """
+        if len(connections) <= most:
+            return
+        waiting = [each for each in connections if each is not self and each._waits]
+        if not waiting:
+            self.limit_concurrency = 0
+            return
+        oldest = min(waiting, key=lambda each: (each._has_asked, each._began))
+        self.connections.discard(oldest)
+        oldest.transport.close()
+
+    def _limit(self, what: str, holds: bool) -> None:
+        """Start a time limit, unless it already runs, or end it; beyond it, the connection ends."""
+        if holds and what not in self._limits:
+            abort = self.transport.abort
+            self._limits[what] = self.loop.call_later(self._settings.receive_s, abort)
+        elif not holds and (running := self._limits.pop(what, None)):
+            running.cancel()
 
 
 def serve(
@@ -39,26 +195,6 @@ def serve(
     """
     keys = keys_of(settings, no_key)
     app = App(loader, names, settings, keys)
-    _begin_process()
-    with _listen(settings.host, settings.port) as listening, stopped_by_signals():
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        port = listening.getsockname()[1]
-        keyed = "without a key" if keys.open else "with a key"
-        line = f"serving {', '.join(names)} at http://{host}:{port}/v1, {keyed}"
-        asyncio.run(_run(app, settings, listening, line))
-
-
-async def _run(app: App, settings: ServiceSettings, listening: socket.socket, said: str) -> None:
-    async with app.running():
-        typer.echo(said)
-        # When uvicorn ends, it re-raises the signals that it handled. They must not interrupt
-        # the closing of the deployments.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        await uvicorn.Server(config_of(app, settings)).serve([listening])
-
-
-def _begin_process() -> None:
     # Imported objects are never freed. If each collection checked them, it would take a fifth more
     # time.
     gc.freeze()
@@ -66,6 +202,21 @@ def _begin_process() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request opens several files
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("ttsgraph").setLevel(logging.INFO)
+
+    async def run(listening: socket.socket) -> None:
+        async with app.running():
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            address = f"http://{host}:{listening.getsockname()[1]}/v1"
+            keyed = "without a key" if keys.open else "with a key"
+            typer.echo(f"serving {', '.join(names)} at {address}, {keyed}")
+            # When uvicorn ends, it re-raises the signals that it handled. They must not interrupt
+            # the closing of the deployments.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: None)
+            await uvicorn.Server(config_of(app, settings)).serve([listening])
+
+    with _listen(settings.host, settings.port) as listening, stopped_by_signals():
+        asyncio.run(run(listening))
 
 
 def keys_of(settings: ServiceSettings, no_key: bool) -> ApiKeys:

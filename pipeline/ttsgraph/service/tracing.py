@@ -23,11 +23,11 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer, set_span_in_contex
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ttsgraph.base.secrets import redact
-from ttsgraph.models.client import Completion, whole_text
+from ttsgraph.models.client import Completion, Usage, whole_text
 
 if TYPE_CHECKING:
-    from ttsgraph.service.answering import ServedRun
-    from ttsgraph.service.app import RequestState
+    from ttsgraph.service.answering import Answering
+    from ttsgraph.service.app import ClientRequest
 
 Attributes = dict[str, Any]
 
@@ -44,11 +44,10 @@ class Tracing(TracerProvider):
         named = Resource({"service.name": "ttsgraph"})
         super().__init__(resource=named.merge(OTELResourceDetector().detect()))
         self.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        self._tracer = self.get_tracer("ttsgraph")
 
     def begin(self, path: str, headers: Mapping[str, str]) -> RequestTrace:
         """Return the trace of a request that begins now."""
-        return RequestTrace(self._tracer, path, headers)
+        return RequestTrace(self.get_tracer("ttsgraph"), path, headers)
 
 
 class RequestTrace:
@@ -62,68 +61,50 @@ class RequestTrace:
         # The caller may send several requests in one trace, so its id can't identify a request.
         self.id = uuid.uuid4().hex if within else trace_id
 
-    async def call(self, served: ServedRun, node: int, call: Awaitable[Completion]) -> Completion:
+    async def call(
+        self, answering: Answering, node: int, call: Awaitable[Completion]
+    ) -> Completion:
         """Await a node's call in a separate span, whose context the call's requests carry."""
-        run = served.run
+        run = answering.run
         model = run.model_of(node)
-        asked = ((m.role, m.whole or m.content) for m in served.requests[node].messages)
-        found: Attributes = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": "openai_compatible",
-            "gen_ai.request.model": model,
-            "ttsgraph.node": node,
-            "ttsgraph.role": run.runner.graph.node(node).role,
-            **self._messages("input", asked),
-        }
-        within = set_span_in_context(self._span)
-        span = self._tracer.start_span(f"chat {model}", within, SpanKind.CLIENT, found)
+        span = self._tracer.start_span(
+            f"chat {model}", set_span_in_context(self._span), SpanKind.CLIENT
+        )
         carried: dict[str, str] = {}
         _propagator.inject(carried, set_span_in_context(span))
-        served.outgoing[node].headers = carried
+        answering.outgoing[node].headers = carried
+        asked = ((m.role, m.whole or m.content) for m in answering.requests[node].messages)
+        found: Attributes = {"ttsgraph.node": node, **self._messages("input", asked)}
+        found |= {"ttsgraph.role": run.runner.graph.node(node).role, "gen_ai.request.model": model}
         try:
             completion = await call
-            used: Attributes = {
-                "gen_ai.usage.input_tokens": completion.prompt_tokens,
-                "gen_ai.usage.output_tokens": completion.completion_tokens,
-                "gen_ai.usage.cache_read.input_tokens": completion.known_tokens,
-                "ttsgraph.reasoning_tokens": completion.reasoning_tokens,
-                "ttsgraph.dollars": run.runner.pool[model].price.of(completion),
-                **self._messages("output", [("assistant", completion.text)]),
-            }
-            span.set_attributes(used)
+            found |= _usage(completion, run.runner.pool[model].price.of(completion))
+            found |= self._messages("output", [("assistant", completion.text)])
             return completion
         except asyncio.CancelledError:
-            span.set_attribute("ttsgraph.cancelled", True)
+            found["ttsgraph.cancelled"] = True
             raise
         except Exception as error:
             span.set_status(StatusCode.ERROR, _shown(str(error)))
             raise
         finally:
+            span.set_attributes({**_kind("chat", "openai_compatible"), **found})
             span.end()
 
-    def finish(self, status: int, state: RequestState) -> None:
+    def finish(self, status: int, request: ClientRequest) -> None:
         """Set the attributes of an ended request's span, and end the span."""
-        found: Attributes = {
-            "http.response.status_code": status,
-            "gen_ai.response.id": f"chatcmpl-{state.id}",
-        }
-        if (answering := state.answering) is not None:
-            self._span.update_name(f"invoke_agent {state.model}")
-            version, graph = answering.live.labels
+        found: Attributes = {"http.response.status_code": status}
+        found["gen_ai.response.id"] = f"chatcmpl-{request.id}"
+        if (answering := request.answering) is not None:
             run, usage = answering.run, answering.used()
-            numbers = {k: v for k, v in answering.account().items() if not isinstance(v, list)}
-            found |= {
-                "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.provider.name": "ttsgraph",
-                "gen_ai.agent.name": state.model,
-                "gen_ai.agent.version": version,
-                "gen_ai.usage.input_tokens": usage.prompt_tokens,
-                "gen_ai.usage.output_tokens": usage.completion_tokens,
-                "ttsgraph.graph_hash": graph,
-                **{f"ttsgraph.{name}": number for name, number in numbers.items()},
-                **self._messages("input", [("user", answering.asked.conversation.question)]),
-                **self._messages("output", [("assistant", run.texts.get(run.runner.sink, ""))]),
-            }
+            self._span.update_name(f"invoke_agent {request.model}")
+            found |= {f"ttsgraph.{name}": value for name, value in answering.account().items()}
+            found |= _kind("invoke_agent", "ttsgraph") | _usage(usage, usage.dollars)
+            found["gen_ai.agent.name"] = request.model
+            found["gen_ai.agent.version"] = answering.origin["model_version"]
+            found |= self._messages("input", [("user", answering.asked.conversation.question)])
+            answer = run.texts.get(run.runner.sink, "")
+            found |= self._messages("output", [("assistant", answer)])
         self._span.set_attributes(found)
         if status >= 500:
             self._span.set_status(StatusCode.ERROR, f"HTTP {status}")
@@ -146,3 +127,13 @@ class RequestTrace:
 def _shown(text: str) -> str:
     """Return text with secrets redacted."""
     return redact(whole_text(text))
+
+
+def _kind(operation: str, provider: str) -> Attributes:
+    return {"gen_ai.operation.name": operation, "gen_ai.provider.name": provider}
+
+
+def _usage(used: Completion | Usage, dollars: float) -> Attributes:
+    read, written = used.prompt_tokens, used.completion_tokens
+    tokens = {"gen_ai.usage.input_tokens": read, "gen_ai.usage.output_tokens": written}
+    return {**tokens, "ttsgraph.dollars": dollars}
