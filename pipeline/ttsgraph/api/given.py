@@ -80,17 +80,6 @@ def questions_file(questions: Any, state: Path = STATE) -> Path:
     """
     if isinstance(questions, str | Path):
         return Path(questions)
-    return _kept(json_lines(_rows(questions)), state)
-
-
-def _kept(text: str, state: Path) -> Path:
-    """Write JSON lines to a file below `state` that is named after their hash; return its path."""
-    path = state / "questions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
-    write_text(path, text)
-    return path
-
-
-def _rows(questions: Any) -> list[dict[str, Any]]:
     if hasattr(questions, "to_dict"):  # a DataFrame has this method
         questions = questions.astype(object).where(questions.notna(), None).to_dict("records")
     rows = list(questions)
@@ -98,4 +87,11 @@ def _rows(questions: Any) -> list[dict[str, Any]]:
         raise InputError(
             f"questions: expected rows with a question and an answer, found {odd!r}"[:120]
         )
-    return [{str(key): value for key, value in row.items()} for row in rows]
+    return _kept(json_lines({str(key): row[key] for key in row} for row in rows), state)
+
+
+def _kept(text: str, state: Path) -> Path:
+    """Write JSON lines to a file below `state` that is named after their hash; return its path."""
+    path = state / "questions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
+    write_text(path, text)
+    return path

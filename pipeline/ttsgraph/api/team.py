@@ -48,28 +48,21 @@ def preset_case(given: Any, profile: Profile) -> Case:
 
     Raises InputError if the file can't be read, or the team is invalid.
     """
-    label = where = TEAM
+    label, where = TEAM, TEAM
     if isinstance(given, str | Path):
         path, label, where = Path(given), Path(given).stem, str(given)
         if not path.is_file():
             raise InputError(f"{path}: expected a file with a team, found none")
         given = CollaborationGraph.read(path) if path.suffix == ".json" else load(Team, path)
-    elif isinstance(given, Mapping):
-        given = parse(Team, given, TEAM)
-    graph = _graph_of(given, where) if isinstance(given, Team) else given
+    team = parse(Team, given, TEAM) if isinstance(given, Mapping) else given
+    if isinstance(team, Team):
+        if team.aggregator is None and get_role(team.role).calls_model:
+            raise SettingsError(f"{where}: expected an aggregator, or `role: voter`, found neither")
+        levels = [list(team.proposers)] * (team.layers - 1)
+        graph = layered(levels, team.aggregator or team.proposers[0], team.role)
+    else:
+        graph = team
     for node in graph.nodes:
         _ = profile.model_pool()[node.model]
     check_roles(graph)
     return Case(graph, {"arm": TEAM, "label": label})
-
-
-def _graph_of(team: Team, where: str) -> CollaborationGraph:
-    """Return a team as a graph.
-
-    Raises GraphError if the role is unknown, and SettingsError, with a message that begins with
-    `where`, if the role needs an aggregator and the team has none.
-    """
-    if team.aggregator is None and get_role(team.role).calls_model:
-        raise SettingsError(f"{where}: expected an aggregator, or `role: voter`, found neither")
-    last = team.aggregator or team.proposers[0]
-    return layered([list(team.proposers)] * (team.layers - 1), last, team.role)

@@ -103,32 +103,29 @@ def profile_named(name: str | None) -> tuple[Profile, str]:
     return load_profile(name), name
 
 
-def settings_of(profile: str | None, task: str | None) -> tuple[Profile, str, str]:
-    """Return the profile, its name, and the task; params.yaml names the defaults. Raises
-    SettingsError if there is no such profile or task, or if the profile is invalid.
+def measured(profile: str | None, task: str | None) -> tuple[Profile, str]:
+    """Return the profile, with measured costs if the task's profile stage has run, and the task;
+    params.yaml names the defaults. Raises SettingsError if there is no such profile or task.
     """
     loaded, name = profile_named(profile)
-    if task is None:
-        known = (each for each in params().tasks if each in loaded.tasks)
-        task = next(known, next(iter(loaded.tasks), ""))
-    loaded.task(task)
-    return loaded, name, task
-
-
-def measured(profile: str | None, task: str | None) -> tuple[Profile, str]:
-    """Return the profile, with measured costs if the task's profile stage has run, and the task."""
-    loaded, name, chosen = settings_of(profile, task)
-    return as_measured(loaded, name, chosen), chosen
-
-
-def as_measured(profile: Profile, name: str, task: str) -> Profile:
-    """Return the profile, with measured costs if the task's profile stage has run."""
+    task = task_of(loaded, task)
     path = Path("results", name, task, "profile.parquet")
     if not path.exists():
-        return profile
+        return loaded, task
     from ttsgraph.stages.project import as_measured  # imports pandas, which is slow
 
-    return as_measured(profile, task, path.parent)
+    return as_measured(loaded, task, path.parent), task
+
+
+def task_of(profile: Profile, task: str | None) -> str:
+    """Return the named task, by default the profile's first one in params.yaml. Raises
+    SettingsError if the profile has no such task.
+    """
+    if task is None:
+        known = (each for each in params().tasks if each in profile.tasks)
+        task = next(known, next(iter(profile.tasks), ""))
+    profile.task(task)
+    return task
 
 
 def is_graph_file(name: str) -> bool:

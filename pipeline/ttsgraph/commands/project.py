@@ -24,12 +24,11 @@ from ttsgraph.commands.common import (
     params,
     print_json,
     profile_named,
-    settings_of,
+    task_of,
 )
 
 if TYPE_CHECKING:
     from ttsgraph.scaffold.add import Additions
-    from ttsgraph.scaffold.providers import Provider
 
 NO_PAGE = "page: not written; to get tables and plots, run pip install 'ttsgraph[page]'"
 
@@ -111,45 +110,27 @@ def _wanted(given: Mapping[str, Any]) -> Additions:
     invalid.
     """
     from ttsgraph.scaffold.add import Additions
+    from ttsgraph.scaffold.providers import Provider, read_price
     from ttsgraph.scaffold.questions import QuestionSource
 
     grading = _mapping("--grading", given["grading"])
+    settings = _mapping("--set", given["setting"])
     columns = given["question_column"], given["answer_column"]
-    file = given["questions"]
-    questions = file and QuestionSource(
-        file, given["kind"], grading, *columns, not given["no_header"]
-    )
-    return Additions(_provider(given), questions, given["name"], given["budget"])
-
-
-def _provider(given: Mapping[str, Any]) -> Provider | None:
-    """Return the endpoint that a command's options name, or None if they name none. Raises
-    InputError if an option is invalid.
-    """
-    from ttsgraph.scaffold.providers import Provider, read_price
-
+    file, header = given["questions"], not given["no_header"]
+    questions = file and QuestionSource(file, given["kind"], grading, *columns, header)
     urls = given["url"] or []
     if len(urls) > 1:
         raise InputError(
             f"--url: expected one endpoint, found {len(urls)}; add the others with `ttsgraph add"
             " --url`, each with its own key, models and prices"
         )
-    if not urls:
-        return None
     key_env = given["key_env"] or None
     refuse_secrets({"api_key_env": key_env}, "--key-env")
-    prices = {}
-    for text in given["price"] or ():
-        name, _, values = text.rpartition("=")
-        prices[name] = read_price(f"--price {name}".rstrip(), values)
     names = (name.strip() for name in ",".join(given["model"] or ()).split(","))
-    return Provider(
-        urls[0].rstrip("/"),
-        key_env,
-        tuple(filter(None, names)),
-        prices,
-        _mapping("--set", given["setting"]),
-    )
+    models = tuple(filter(None, names))
+    prices = dict(map(read_price, given["price"] or ()))
+    provider = Provider(urls[0].rstrip("/"), key_env, models, prices, settings) if urls else None
+    return Additions(provider, questions, given["name"], given["budget"])
 
 
 def _mapping(option: str, text: str) -> dict[str, Any]:
@@ -215,10 +196,10 @@ def compare(*, preset: Path, task: str | None = None, profile: str | None = None
     """
     from ttsgraph.api.result import project_search, shown_progress
 
-    _, name, chosen = settings_of(profile, task)
+    loaded, name = profile_named(profile)
     settings = params().model_copy(update={"profile": name})
     with stopped_by_signals(), shown_progress(True) as publish:
-        work = project_search(settings, chosen, publish, echo, team=preset)
+        work = project_search(settings, task_of(loaded, task), publish, echo, team=preset)
         result, folder = asyncio.run(work)
     echo(str(result.compare()), f"written to {folder}")
 

@@ -60,15 +60,20 @@ class TaskReport:
 class Report:
     """A profile's results on all its tasks.
 
-    `settings` is the profile as a source of figures. `folder` is the folder of a whole search that
-    ran in one call, without stages or a registry; it is "" for results of the stages.
+    `file` is the path of the profile's file. `folder` is the folder of a whole search that ran in
+    one call, without stages or a registry; it is "" for results of the stages.
     """
 
     name: str
     profile: Profile
-    settings: Row
+    file: str
     tasks: Sequence[TaskReport]
     folder: str = ""
+
+    @property
+    def settings(self) -> Row:
+        """Profile as a source of figures."""
+        return Row(self.file, "", self.profile.model_dump(mode="json"))
 
     @property
     def tables(self) -> str:

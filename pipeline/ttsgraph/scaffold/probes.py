@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from statistics import fmean
 from typing import Any
 
@@ -20,6 +21,7 @@ from ttsgraph.models.dialect import TOKENS_KEYS
 from ttsgraph.pool.settings import ModelSettings, price_of
 from ttsgraph.pool.spec import Price, variant_name
 from ttsgraph.runtime.clients import endpoint_of
+from ttsgraph.scaffold.providers import Offer
 
 FAILURES = (CallFailed, EndpointError, NoAnswer, RunStopped)
 TEMPERATURE = 0.9
@@ -77,26 +79,22 @@ class ProbedModel:
 
 
 async def ask_each(
-    pool: Mapping[str, Mapping[str, Any]],
-    prompts: Sequence[tuple[Message, ...]],
-    priced: Mapping[str, str],
+    pool: Mapping[str, Offer], prompts: Sequence[tuple[Message, ...]]
 ) -> tuple[list[ProbedModel], list[str]]:
     """Send the first prompt to each model in the pool, and the others to reasoning models. Return
-    the models that answered, and a line for each model that didn't. `priced` names the source of
-    each model's price.
+    the models that answered, and a line for each model that didn't.
     """
     endpoints = {
         name: replace(endpoint_of(name, parse(ModelSettings, entry, name)), lists_models=False)
-        for name, entry in pool.items()
+        for name, (entry, _) in pool.items()
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
     sampling = Sampling(TEMPERATURE, 1.0, LEAST_ROOM)
     learning.log.disabled = True  # each model's line already names what it refuses
     works = []
-    for name, entry in pool.items():
-        source = priced.get(name, "as the profile says")
+    for name, offer in pool.items():
         requests = [Request(name, "probe", prompt, sampling) for prompt in prompts]
-        works.append(_described(client, entry, source, requests))
+        works.append(_described(client, offer, requests))
     try:
         results = await asyncio.gather(*works)
     finally:
@@ -107,12 +105,12 @@ async def ask_each(
 
 
 async def _described(
-    client: OpenAIClient, given: Mapping[str, Any], priced: str, requests: Sequence[Request]
+    client: OpenAIClient, offer: Offer, requests: Sequence[Request]
 ) -> ProbedModel | str:
     """Return a model with what its answers show, or a line with the reason for skipping it."""
     request, *others = requests
     name = request.model
-    entry = dict(given)
+    entry, source = {**offer[0]}, offer[1]
     price = price_of(entry["price"])
     calls = []
     try:
@@ -137,11 +135,10 @@ async def _described(
         entry["left_out"] = left_out
     if not dialect.system:
         entry["system_role"] = False
-    parts = [f"${price.prompt:g} and ${price.completion:g} per million tokens ({priced})"]
+    parts = [f"${price.prompt:g} and ${price.completion:g} per million tokens ({source})"]
     if _reasons(answers[0]):
-        least, *_, most = sorted(2 * [answer.completion_tokens for answer in answers])
-        span = f"{least}" if least == most else f"{least} to {most}"
-        parts.append(f"reasons before it answers ({span} tokens)")
+        most = max(answer.completion_tokens for answer in answers)
+        parts.append(f"reasons before it answers (up to {most} tokens)")
     if dialect.words:
         parts.append(f"called {dialect.words}")
     if answers[0].estimated:
@@ -164,7 +161,5 @@ def room_for(found: Sequence[ProbedModel]) -> int:
         return PLENTY
     written = (answer.completion_tokens for each in found for answer in each.answers)
     longest = max(written, default=0)
-    room = LEAST_ROOM
-    while room < PLENTY and room < ROOM * longest:
-        room *= 2
-    return room
+    rooms = (LEAST_ROOM << doublings for doublings in count())
+    return next(room for room in rooms if room >= min(PLENTY, ROOM * longest))

@@ -7,7 +7,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
+from functools import partial
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints.endpoint import Endpoint, path_advice, trouble
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import UNLISTED
-from ttsgraph.endpoints.transport import Http, ask_once, listed_by, plain_name
+from ttsgraph.endpoints.transport import ask_once, listed_by, plain_name
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.clients import endpoint_of
 
@@ -33,6 +34,9 @@ TIMEOUT_S = 15.0
 ListPrice = Mapping[str, float]
 """Dollars per million tokens of `prompt` and `completion`."""
 
+Offer = tuple[dict[str, Any], str]
+"""Entry of a model in a profile's pool, and the source of its price."""
+
 
 @dataclass(frozen=True, slots=True)
 class Provider:
@@ -47,71 +51,71 @@ class Provider:
     prices: Mapping[str, ListPrice] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def entry(self, served_as: str, listed: bool = True) -> dict[str, Any]:
+    def entry(self, served_as: str) -> dict[str, Any]:
         """Return the entry of a model in a profile's pool, without its price."""
-        return {
-            **self.settings,
-            "base_url": self.url,
-            "served_as": served_as,
-            **({"api_key_env": self.key_env} if self.key_env else {}),
-            **({} if listed else {"listed": False}),
-        }
+        key = {"api_key_env": self.key_env} if self.key_env else {}
+        return {**self.settings, "base_url": self.url, "served_as": served_as, **key}
 
 
 def candidates(
     provider: Provider, held: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, tuple[dict[str, Any], str]], list[str]]:
-    """Return the entries of the chosen or listed models, with the source of their prices, under new
-    names for the pool; and a line for each model that is left out: it is in the pool already, or,
-    if it wasn't named, its price is unknown.
+) -> tuple[dict[str, Offer], list[str]]:
+    """Return the chosen or listed models under new names for the pool; and a line for each model
+    that is left out: it is in the pool already, or, if it wasn't named, its price is unknown.
 
     `held` has the entries of the pool by name. Raises InputError for a model that isn't listed, or
     a price that is unknown.
     """
     listed = _listed(provider)
-    pool: dict[str, tuple[dict[str, Any], str]] = {}
+    pool: dict[str, Offer] = {}
     lines = []
-    unpriced = []
+    unpriced: dict[str, str] = {}
     unused = set(provider.prices) - {""}
     for served_as in _chosen(provider, listed):
-        plain = plain_name(served_as)
-        if own := [n for n, entry in held.items() if _is_held(served_as, provider.url, n, entry)]:
+        if own := [
+            name for name, entry in held.items() if _is_held(served_as, provider, name, entry)
+        ]:
             lines.append(
                 f"{served_as} is in the pool already, as {own[0]}; to change it, or to ask it in"
                 " other ways too (`variants`), edit its entry in the profile"
             )
             continue
         short = served_as.rsplit("/", 1)[-1]
-        first = re.sub(r"[^A-Za-z0-9._-]+", "-", short).strip("._-") or "model"
-        names = chain((first,), (f"{first}-{k}" for k in count(2)))
-        name = next(each for each in names if each not in (*pool, *held))
+        first = name = re.sub(r"[^A-Za-z0-9._-]+", "-", short).strip("._-") or "model"
+        numbers = count(2)
+        while name in pool or name in held:
+            name = f"{first}-{next(numbers)}"
         own = [each for each in (name, served_as, short) if each in provider.prices]
         unused -= set(own)
-        given = provider.prices.get(own[0] if own else "")
-        if price := _priced(served_as, provider.url, given, listed.get(plain)):
-            entry = provider.entry(served_as, plain in listed)
-            pool[name] = entry | {"price": dict(price[0])}, price[1]
-        else:
-            unpriced.append(
+        at = plain_name(served_as)
+        price, source = provider.prices.get(own[0] if own else ""), "as given"
+        if price is None:
+            price, source = listed.get(at), "as its endpoint lists it"
+        if price is None:
+            price = known_price(served_as, provider.url)
+            source = "as the package genai-prices knows it"
+        if price is None:
+            unpriced[served_as] = (
                 f"{served_as}: expected its price; set it with --price {short}=0.1,0.3 ({DOLLARS})"
             )
+            continue
+        unlisted = {} if at in listed else {"listed": False}
+        pool[name] = provider.entry(served_as) | unlisted | {"price": dict(price)}, source
     if unused:
-        known = [*pool, *(each.partition(": expected")[0] for each in unpriced)]
+        known = ", ".join([*pool, *unpriced]) or "in the pool already"
         raise InputError(
-            f"--price {min(unused)}: expected the name of one of the models, which are"
-            f" {', '.join(known) or 'in the pool already'}"
+            f"--price {min(unused)}: expected the name of one of the models, which are {known}"
         )
     if unpriced and (provider.models or not pool):
-        raise InputError(unpriced[0])
-    return pool, lines + [f"left out: {each}" for each in unpriced]
+        raise InputError(next(iter(unpriced.values())))
+    return pool, lines + [f"left out: {each}" for each in unpriced.values()]
 
 
-def _is_held(served_as: str, url: str, name: str, held: Mapping[str, Any]) -> bool:
-    """Return True if an entry of the pool is this model at this URL."""
+def _is_held(served_as: str, provider: Provider, name: str, held: Mapping[str, Any]) -> bool:
+    """Return True if an entry of the pool is this model of the provider."""
     urls = held.get("base_url") or []
-    return held.get("served_as", name) == served_as and url in (
-        [urls] if isinstance(urls, str) else urls
-    )
+    at_url = provider.url == urls or (isinstance(urls, list) and provider.url in urls)
+    return at_url and held.get("served_as", name) == served_as
 
 
 def _listed(provider: Provider) -> dict[str, ListPrice | None]:
@@ -133,15 +137,43 @@ def _listed(provider: Provider) -> dict[str, ListPrice | None]:
     return models_at(endpoint_of("", settings))
 
 
+def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None]:
+    """Return the models that an endpoint lists, each with its listed price or None; empty if the
+    endpoint has no list. Raises EndpointError if no OpenAI-compatible server answers.
+    """
+    url = endpoint.base_urls[0]
+    try:
+        listed = ask_once(TIMEOUT_S, partial(listed_by, to=endpoint.target(url, "/models")))
+    except Fault as fault:
+        if fault.status in UNLISTED:
+            return {}
+        found, advice = trouble(fault, endpoint, url, path="/models")
+        raise EndpointError(f"{found}; {advice}") from fault
+    return {name: price_in(entry) for name, entry in listed.items()}
+
+
+def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
+    """Return the price in an entry of a model list as OpenRouter writes it (in dollars per token),
+    or None if there is no such price, or it depends on the request (-1).
+    """
+    try:
+        found = {
+            key: round(float(entry["pricing"][key]) * 1e6, 9) for key in ("prompt", "completion")
+        }
+    except (KeyError, TypeError, ValueError):
+        return None
+    return found if min(found.values()) >= 0 else None
+
+
 def _chosen(provider: Provider, listed: Mapping[str, Any]) -> Sequence[str]:
     """Return the listed names of the chosen models, or of all chat models if there are only a few.
     Raises InputError if a chosen model isn't listed, or if a choice is needed.
     """
     url = provider.url
-    chat = [name for name in listed if not any(part in name.lower() for part in NOT_CHAT)]
-    shown = ", ".join(chat[:SHOWN]) + (" ..." if len(chat) > SHOWN else "")
     if provider.models and not listed:
         return provider.models
+    chat = [name for name in listed if not any(part in name.lower() for part in NOT_CHAT)]
+    shown = ", ".join(chat[:SHOWN]) + (" ..." if len(chat) > SHOWN else "")
     found: list[str] = []
     for wanted in provider.models:
         same = [wanted] if wanted in listed else fnmatch.filter(chat, wanted)
@@ -164,22 +196,11 @@ def _chosen(provider: Provider, listed: Mapping[str, Any]) -> Sequence[str]:
     return list(dict.fromkeys(found or chat))
 
 
-def _priced(
-    model: str, url: str, given: ListPrice | None, listed: ListPrice | None
-) -> tuple[ListPrice, str] | None:
-    """Return a model's price and the price's source, or None if its price is unknown."""
-    if given is not None:
-        return given, "as given"
-    if listed is not None:
-        return listed, "as its endpoint lists it"
-    known = known_price(model, url)
-    return None if known is None else (known, "as the package genai-prices knows it")
-
-
-def read_price(where: str, text: str) -> dict[str, float]:
-    """Return the price in a string: one number for prompts and one for answers, or one for both.
-    Raises InputError for any other string.
+def read_price(option: str) -> tuple[str, ListPrice]:
+    """Return the model ("" for all) and its price in a string MODEL=PROMPT,ANSWER, in which the
+    model and the second number may be missing. Raises InputError for any other string.
     """
+    model, _, text = option.rpartition("=")
     try:
         prompt, *rest = map(float, text.split(","))
         (completion,) = rest or [prompt]
@@ -187,10 +208,10 @@ def read_price(where: str, text: str) -> dict[str, float]:
             raise ValueError
     except ValueError:
         raise InputError(
-            f"{where}: expected a price such as 0.1,0.3 (dollars per million tokens of prompts and"
-            f" answers, 0 or more), found {text!r}"
+            f"--price {option}: expected a price such as 0.1,0.3 (dollars per million tokens of"
+            " prompts and answers, 0 or more)"
         ) from None
-    return {"prompt": prompt, "completion": completion}
+    return model, {"prompt": prompt, "completion": completion}
 
 
 def known_price(model: str, url: str) -> ListPrice | None:
@@ -201,46 +222,13 @@ def known_price(model: str, url: str) -> ListPrice | None:
         return None
     from genai_prices import Usage, calc_price
 
-    usage = Usage(input_tokens=1000, output_tokens=1000)
     for name, at in ((model, url), (model.rsplit("/", 1)[-1], None)):
         try:
-            thousand = calc_price(usage, name, provider_api_url=at)
+            found = calc_price(
+                Usage(input_tokens=1000, output_tokens=1000), name, provider_api_url=at
+            )
         except (LookupError, ValueError):
             continue
-        return {
-            "prompt": float(thousand.input_price) * 1000,
-            "completion": float(thousand.output_price) * 1000,
-        }
+        prices = {"prompt": found.input_price, "completion": found.output_price}
+        return {key: float(thousand) * 1000 for key, thousand in prices.items()}
     return None
-
-
-def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None]:
-    """Return the models that an endpoint lists, each with its listed price or None; empty if the
-    endpoint has no list. Raises EndpointError if no OpenAI-compatible server answers.
-    """
-    url = endpoint.base_urls[0]
-    to = endpoint.target(url, "/models")
-
-    async def asked(http: Http) -> dict[str, ListPrice | None]:
-        return {name: price_in(entry) for name, entry in (await listed_by(http, to)).items()}
-
-    try:
-        return ask_once(TIMEOUT_S, asked)
-    except Fault as fault:
-        if fault.status in UNLISTED:
-            return {}
-        found, advice = trouble(fault, endpoint, url, path="/models")
-        raise EndpointError(f"{found}; {advice}") from fault
-
-
-def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
-    """Return the price in an entry of a model list as OpenRouter writes it (in dollars per token),
-    or None if there is no such price, or it depends on the request (-1).
-    """
-    try:
-        found = {
-            key: round(float(entry["pricing"][key]) * 1e6, 9) for key in ("prompt", "completion")
-        }
-    except (KeyError, TypeError, ValueError):
-        return None
-    return found if min(found.values()) >= 0 else None

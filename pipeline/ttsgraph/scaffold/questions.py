@@ -135,7 +135,7 @@ def look_at(given: QuestionSource) -> GradedQuestions:
     else:
         kind, why, grading = _grading(path, [row["answer"] for row in kept], kind)
     grading |= given.grading
-    lines.append(f"{len(kept)} questions, graded as {kind}: {why}")
+    lines.append(f"{len(kept)} questions, graded as {kind}: {why}{OTHERS}")
     kept = _readable(path, kept, get_task(kind, grading), lines)
     return GradedQuestions(tuple(kept), kind, grading, tuple(lines))
 
@@ -167,29 +167,26 @@ def _plain_rows(
     rows = [cells.flat(row, given.answer or _column(tops, ANSWERS), talks) for row in raw]
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = _columns(given, names, next((name for name in names if name in talks), None))
-    lines = [f"{given.path.name}: {len(raw)} rows; {columns.line(names)}"]
+    lines = [f"{given.path.name}: {len(raw)} rows; {columns.words(names)}"]
     if columns.question in talks:
         lines.append("system messages and earlier turns are part of each question")
     is_any = cells.plain_name(columns.answer) in _ANY
     found = []
     for row in rows:
-        fields: dict[str, Any] = {
-            "question": _question(row, [*columns.context, columns.question], columns.question),
-            "answer": _answer(row.get(columns.answer), is_any, given.kind == "json"),
-        }
+        answer = _answer(row.get(columns.answer), is_any, given.kind == "json")
+        if given.kind is None and not is_any and isinstance(answer, list) and _is_texts(answer):
+            raise DataError(
+                f"{given.path}: expected one answer for each question, found lists in column"
+                f" {columns.answer!r}; use --kind exact if any text in a list is right, or --kind"
+                " json if all are required, in this order"
+            )
+        fields = {"question": _question(row, columns), "answer": answer}
         if "" in columns.choices:
             fields["choices"] = _choices(given.path, row.get(columns.choices[""]))
         elif columns.choices:
             texts = {label: cells.text_of(row.get(c)) for label, c in columns.choices.items()}
             fields["choices"] = {label: text for label, text in texts.items() if text}
         found.append(fields)
-    lists = (row["answer"] for row in found if isinstance(row["answer"], list))
-    if given.kind is None and not is_any and any(_is_texts(each) for each in lists):
-        raise DataError(
-            f"{given.path}: expected one answer for each question, found lists in column"
-            f" {columns.answer!r}; use --kind exact if any text in a list is right, or --kind json"
-            " if all are required, in this order"
-        )
     return found, lines
 
 
@@ -201,20 +198,20 @@ class _Columns:
 
     question: str
     answer: str
-    context: Sequence[str] = ()
-    choices: Mapping[str, str] = field(default_factory=dict)
+    context: Sequence[str]
+    choices: Mapping[str, str]
 
-    def line(self, names: Sequence[str]) -> str:
-        """Return a line that says for what each of these columns is used."""
-        used = {self.question, self.answer, *self.context, *self.choices.values()}
-        parts = {
+    def words(self, names: Sequence[str]) -> str:
+        """Return the columns' names by what they are used for."""
+        used = {
             "questions from": [self.question],
             "answers from": [self.answer],
             "choices from": [*self.choices.values()],
             "context from": self.context,
-            "not used:": [name for name in names if name not in used],
         }
-        return "; ".join(f"{k} {', '.join(map(repr, v))[:120]}" for k, v in parts.items() if v)
+        unused = {*names}.difference(*used.values())
+        used["not used:"] = [name for name in names if name in unused]
+        return "; ".join(f"{k} {', '.join(map(repr, v))[:120]}" for k, v in used.items() if v)
 
 
 def _columns(given: QuestionSource, names: Sequence[str], talk: str | None) -> _Columns:
@@ -234,10 +231,9 @@ def _columns(given: QuestionSource, names: Sequence[str], talk: str | None) -> _
         choices = dict(zip(LETTERS, names[1:-1], strict=False))  # six columns: MMLU's format
     answer = _required(given, others, "answer", answer)
     others.remove(answer)
-    whole = next((name for name in others if cells.plain_name(name) in cells.CHOICES), None)
+    whole = _column(others, cells.CHOICES)
     choices = choices or ({"": whole} if whole else cells.choice_columns(others))
-    rest = [name for name in others if name not in choices.values()]
-    context = [name for name in rest if cells.plain_name(name) in CONTEXTS]
+    context = [name for name in others if cells.plain_name(name) in CONTEXTS]
     return _Columns(question, answer, context, choices)
 
 
@@ -261,10 +257,10 @@ def _required(given: QuestionSource, columns: Sequence[str], what: str, column: 
     )
 
 
-def _question(row: Mapping[str, Any], columns: Sequence[str], question: str) -> str:
+def _question(row: Mapping[str, Any], columns: _Columns) -> str:
     """Return the text of a row's question with its context, or "" if there is only context."""
-    texts = {column: _text(column, row.get(column)) for column in columns}
-    asks = (c for c in columns if c == question or cells.plain_name(c) == "instruction")
+    texts = {name: _text(name, row.get(name)) for name in (*columns.context, columns.question)}
+    asks = (c for c in texts if c == columns.question or cells.plain_name(c) == "instruction")
     return "\n\n".join(filter(None, texts.values())) if any(texts[c] for c in asks) else ""
 
 
@@ -354,32 +350,33 @@ def _grading(
                 f"{path}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers"
                 f" as labels, found {len(labels)}{OTHERS}"
             )
-        line = f"prompts name the {len(labels)} labels: {', '.join(labels)[:80]}{OTHERS}"
-        return "choice", line, {"choices": labels}
+        why = f"prompts name the {len(labels)} labels: {', '.join(labels)[:80]}"
+        return "choice", why, {"choices": labels}
     if kind is not None:
         return kind, "as requested", {}
     if sum(not _is_texts(answer) for answer in answers) > cells.MOST_ODD * len(answers):
-        return "json", f"answers are JSON, scored by the share of right fields{OTHERS}", {}
+        return "json", "answers are JSON, scored by the share of right fields", {}
     by_value = find_spec("math_verify") is not None
+    as_labels = f"; if these {len(labels)} are labels, use --kind choice"
     if numbers:
         formulas = by_value and any("/" in text or "\\" in text for text in texts)
-        more = cells.as_read(texts)
-        if several_each:
-            more += f"; if these {len(labels)} are labels, use --kind choice"
-        return "math" if formulas else "number", f"answers are numbers{more}{OTHERS}", {}
+        more = cells.as_read(texts) + (as_labels if several_each else "")
+        return "math" if formulas else "number", f"answers are numbers{more}", {}
     if by_value and one_each and all(map(_FORMULA.fullmatch, texts)):
-        return "math", f"answers are formulas, compared by value{OTHERS}", {}
+        return "math", "answers are formulas, compared by value", {}
     words = sorted(len(text.split()) for text in texts)
     if words and words[len(words) // 2] > SHORT_WORDS:
-        why = "long texts, scored by words in common with the reference"
-        return "similarity", f"{why}{OTHERS}, such as judge (a model)", {}
-    more = "" if one_each else "; any answer in a list counts as right"
+        why = "long texts, scored by words in common with the reference (judge: by a model)"
+        return "similarity", why, {}
+    why = "short texts, compared by their words"
+    if not one_each:
+        why += "; any answer in a list counts as right"
     if few and len(texts) >= 2 * len(labels):
-        more += f"; if these {len(labels)} are labels, use --kind choice"
+        why += as_labels
     firsts = [each[0] if isinstance(each, list) else each for each in answers]
     if 2 * sum(cells.is_quantity(str(each)) for each in firsts) > len(answers):
-        more += "; if they are numbers, write them as 1234.5, or use --kind number (ignores units)"
-    return "exact", f"short texts, compared by their words{more}{OTHERS}", {}
+        why += "; if they are numbers, write them as 1234.5, or use --kind number (ignores units)"
+    return "exact", why, {}
 
 
 def _is_texts(answer: Any) -> bool:
@@ -390,18 +387,13 @@ def _is_texts(answer: Any) -> bool:
 
 def _require_different(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Raise DataError if there are no questions, or all have the same answer."""
-    different = {normalised(str(row["answer"])) for row in rows}
-    if not rows:
-        raise DataError(
-            f"{path}: expected questions with one answer each, found none; add some, or name"
-            " another column with --answer-column"
-        )
-    if len(rows) > 1 and len(different) == 1:
-        raise DataError(
-            f"{path}: expected answers that differ, found {str(rows[0]['answer'])[:40]!r} for all"
-            f" {len(rows)} questions, from which nothing can be learned; name another column with"
-            " --answer-column"
-        )
+    if len(rows) == 1 or len({normalised(str(row["answer"])) for row in rows}) > 1:
+        return
+    found = f"{str(rows[0]['answer'])[:40]!r} for all {len(rows)}" if rows else "none"
+    raise DataError(
+        f"{path}: expected questions with answers that differ, found {found}; add some, or name"
+        " another column with --answer-column"
+    )
 
 
 def _readable(
