@@ -58,8 +58,7 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
 
     pool = found.profile.model_pool()
     for task in found.tasks:
-        plots = REPORTS / found.name / "plots" / task.name
-        charts = [plots / "overview.png", plots / "candidates.png"]
+        charts = [REPORTS / found.name / "plots" / task.name / "overview.png"]
         stage = stages[task.name]
         for method in task.methods:
             history = Path(method.graph_file).with_name(HISTORY)

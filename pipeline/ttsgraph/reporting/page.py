@@ -3,7 +3,6 @@ with its pictures as files next to it.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from markupsafe import Markup
 
 from ttsgraph.base.files import write_text
 from ttsgraph.base.style import COLOURS
+from ttsgraph.evaluation.environment import CONFIDENCE
 from ttsgraph.reporting import charts, figures
 from ttsgraph.reporting.answer import (
     Recommendation,
@@ -24,7 +24,7 @@ from ttsgraph.reporting.answer import (
     recommendations,
 )
 from ttsgraph.reporting.explain import in_brief, ways
-from ttsgraph.reporting.figures import Row, TableSource
+from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.pictures import FORMATS, TEMPLATES, graph_svg, new_templates, write_picture
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
@@ -40,18 +40,15 @@ class Part:
     text description and its SVG.
     """
 
-    def __init__(self, report: Report, task: TaskReport, answer: Recommendation) -> None:
-        self.task = task
+    def __init__(self, report: Report, answer: Recommendation) -> None:
         self.answer = answer
+        self.task = task = answer.task
         self.call = best_call(answer.method.test)
         self.by_hand = best_made_by_hand(answer.method.test)
-        self.front = charts.validated_front([method.archive for method in task.methods])
         self.sweeps = charts.sweeps(task.name, task.pilot)
-        overview = charts.overview(task, answer.row, report.metric)
-        candidates = charts.candidates(task, self.front, report.metric, report.settings)
         self.pictures = {
             chart.name: (chart.alt, charts.chart_svg(chart, report.simulated))
-            for chart in (overview, candidates, *self.sweeps)
+            for chart in (charts.overview(task, answer.row, report.metric), *self.sweeps)
         }
         pool = report.profile.model_pool()
         graphs = {f"graph_{method.name}": method.graph for method in task.methods}
@@ -65,7 +62,7 @@ def write_report(folder: Path, report: Report) -> Path:
     """Write the page, every picture as SVG and PNG, and comparison.csv (every test score in one
     table); return the page's path.
     """
-    parts = [Part(report, task, answer) for task, answer in recommendations(report)]
+    parts = [Part(report, answer) for answer in recommendations(report)]
     for part in parts:
         for name, (_, svg) in part.pictures.items():
             for ending in FORMATS:
@@ -114,7 +111,6 @@ def page_templates(report: Report | None) -> Templates:
     """Return the templates with all filters and globals; `report` is None for the index."""
     templates = new_templates()
     templates.filters |= {
-        "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "cut": lambda text, most=MOST: figures.cut(text, most),
         "json": json.loads,
     }
@@ -125,21 +121,19 @@ def page_templates(report: Report | None) -> Templates:
         "cost_form": figures.COST_FORMS[report.metric] if report else "",
         "cells": _cells,
         "questions_of": questions_of,
-        "stages": _stages,
         "ways": ways,
         "price_of": price_of,
         "num": Row.figure,
         "figure": figures.figure,
-        "total": figures.total,
         "interval": figures.interval,
-        "confidence": figures.confidence,
+        "confidence": figures.shown(CONFIDENCE, "share"),
     }
     return templates
 
 
 def _style() -> str:
-    """Return the style sheet with the colours of both themes as variables. Unless a script sets the
-    theme, the system's preference decides.
+    """Return the style sheet with the colours of both themes as variables; the system's preference
+    decides.
     """
     pairs = (f"--{name}:light-dark({light},{dark});" for name, (light, dark) in COLOURS.items())
     sheet = (TEMPLATES / "page.css").read_text(encoding="utf-8")
@@ -170,16 +164,6 @@ def _cell(row: Row, name: str, form: str) -> str | Markup:
     return row.figure(name, form) if name in row else figures.MISSING
 
 
-def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
-    """Return the names and the non-empty tables of a task's stages that call models."""
-    stages = {"profile": task.profile, "pilot": task.pilot}
-    stages |= {"init: family": task.family_trials, "init: instances": task.trials}
-    for method in task.methods:
-        stages |= {f"search, {method.name}": method.archive, f"test, {method.name}": method.test}
-        stages[f"without each node, {method.name}"] = method.nodes
-    return [(stage, table) for stage, table in stages.items() if len(table)]
-
-
 def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, Any]]:
     """Yield the test questions in order, with each graph's answer row and the found graph's node
     answers.
@@ -187,13 +171,10 @@ def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, A
     `marks` has a value for each graph, separated by commas: 1 (right), 0 (wrong) or nothing (any
     other score, or none).
     """
+    answers = {(row["question_id"], row["arm"], row["label"]): row for row in method.answers}
     arms = [(row["arm"], row["label"]) for row in method.test]
-    by_question: dict[str, dict[tuple[str, str], Row]] = defaultdict(dict)
-    for row in method.answers:
-        by_question[row["question_id"]][row["arm"], row["label"]] = row
     for question in task.questions.where(split="test"):
-        rows_by_arm = by_question[question["id"]]
-        rows = [(label, rows_by_arm.get((arm, label))) for arm, label in arms]
+        rows = [(label, answers.get((question["id"], arm, label))) for arm, label in arms]
         grades = [row["correct"] if row else None for _, row in rows]
         marks = ["" if pd.isna(g) or g not in (0, 1) else str(int(g)) for g in grades]
         node_answers = json.loads(rows[0][1]["nodes"]) if rows[0][1] else {}
