@@ -4,8 +4,6 @@ and pages keep to their bounds. One test of each kind of claim.
 
 import ast
 import importlib
-import itertools
-import json
 import re
 import shlex
 import tomllib
@@ -15,17 +13,14 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-import numpy as np
 import pytest
 import typer.main
 from pydantic import BaseModel
 from typer.core import TyperGroup
 
-from tests.support.colours import contrast, fills, linear
 from tests.support.docs_blocks import PAGES, ROOT_PAGES, Block, blocks_of
 from tests.support.project import ROOT
 from ttsgraph.cli import app
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Params, Profile
 
 REFERENCE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/reference/*.md"))
@@ -180,23 +175,6 @@ def test_commands_and_options_that_a_page_names_exist(page: str) -> None:
             pytest.fail(f"{page}: {' '.join(given)}: {error}")
 
 
-OPTION = re.compile(r"^(--[a-z][a-z-]+)\b")
-
-
-def test_options_that_stand_alone_are_known() -> None:
-    """Options in prose, such as `--limit`, belong to a command of ours or to one named nearby."""
-    known = {"--enforce-eager", "--block-size", "--recorded", "--held-out"}  # vLLM's, lab's
-    stack: list[Any] = [typer.main.get_command(app)]
-    while stack:
-        command = stack.pop()
-        known |= {name for parameter in command.params for name in parameter.opts}
-        stack += getattr(command, "commands", {}).values()
-    for page in EVERY:
-        for code in code_of(page):
-            if (found := OPTION.match(code)) is not None:
-                assert found[1] in known, f"{page}: {code}"
-
-
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
@@ -256,30 +234,6 @@ def test_links_and_anchors_of_a_page_lead_somewhere(page: str) -> None:
             assert len(text.split()) >= 4, f"{page}: {target}: expected an alt text"
 
 
-def pictures() -> dict[Path, set[str]]:
-    """Pictures of all pages with their alternative texts."""
-    found: dict[Path, set[str]] = {}
-    for page in EVERY:
-        for picture, text, target in LINK.findall(prose(page)):
-            if picture:
-                found.setdefault((ROOT / page).parent / target, set()).add(text)
-    return {path.resolve(): texts for path, texts in found.items()}
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("path", pictures(), ids=lambda path: path.name)
-def test_pictures_can_be_read_on_a_light_and_a_dark_page(path: Path, theme: str) -> None:
-    if path.suffix == ".png":
-        assert path.read_bytes()[25] == 2, "expected a picture with a ground"
-        return
-    shown = set(fills(path.read_text(), theme))
-    grounds = {fill for tag, fill in shown if tag == "rect"}
-    assert {float(np.mean(linear(fill))) > 0.5 for fill in grounds} == {theme == "light"}
-    texts = {fill for tag, fill in shown if tag == "text"}
-    for text, ground in itertools.product(texts, grounds):
-        assert contrast(text, ground) >= 4.5, (text, ground)
-
-
 def test_pages_that_code_names_exist() -> None:
     """Error messages and docstrings lead to pages."""
     folders = ("pipeline", "flows", "lab", "checker", "reader", "deploy", "profiles", "plugins")
@@ -302,25 +256,6 @@ def test_results_are_generated(page: str) -> None:
     assert FIGURE.findall(text) == []
 
 
-def test_a_figure_without_a_command_names_its_commit_and_is_the_same_everywhere() -> None:
-    """The worth of the search loop: no record in the tree rebuilds it."""
-    loop = re.compile(r"-0\.01 points?\s\(standard error 0\.05\)")
-    pages = [page for page in EVERY if re.search(r"-0?\.01\b", prose(page))]
-    assert set(pages) == {"README.md", "docs/how-it-works.md"}
-    for page in pages:
-        assert loop.search(prose(page)), page
-    assert re.search(r"commit [0-9a-f]{8}", prose("docs/how-it-works.md"))
-
-
-def test_graphs_that_pages_show_are_valid() -> None:
-    shown = [block.text for page in PAGES for block in blocks_of(page) if block.language == "json"]
-    graphs = [text for text in shown if "nodes" in json.loads(text)]
-    assert len(graphs) >= 3
-    for text in graphs:
-        if '"shortest"' not in text:  # a role that the page adds
-            CollaborationGraph.from_json(text)
-
-
 def test_the_figure_of_folders_is_that_of_the_layer_contract() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (layers,) = [
@@ -334,9 +269,3 @@ def test_the_figure_of_folders_is_that_of_the_layer_contract() -> None:
     assert named == [layer for layer in layers if not layer.startswith("__")]
     for name in re.findall(r"^([\w/]+)/\s", figure, re.MULTILINE):
         assert (ROOT / name).is_dir(), name
-
-
-def test_headings_go_down_by_one() -> None:
-    for page in EVERY:
-        levels = [len(mark) for mark in re.findall(r"^(#+) ", prose(page), re.MULTILINE)]
-        assert all(after - before <= 1 for before, after in itertools.pairwise(levels)), page

@@ -12,7 +12,7 @@ from tests.support.oracles import CHAIN_OF_3_LLAMA_8B
 from tests.support.project import MODEL, ROOT, laptop_on
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.graphs.topologies import chain
 
 PAPER = ("--profile", "paper")
 
@@ -24,12 +24,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def shown(ttsgraph):
-    """What a command prints, as data."""
-    return lambda *arguments: json.loads(ttsgraph(*arguments).stdout)
 
 
 @pytest.fixture
@@ -65,13 +59,6 @@ def use_stub(project: Path, url: str) -> tuple[str, ...]:
     data["tasks"]["math"]["prompt"] = {"style": "chat"}
     (project / "profiles" / "stub.yaml").write_text(yaml.safe_dump(data))
     return ("--profile", "stub", "--task", "math")
-
-
-def test_ask_runs_the_graph_on_a_served_model(project, shown):
-    file = write(project, parallel(["only"] * 3, "only", "voter"))
-    with serve(StubServer(("stub",), skill=1.0)) as url:
-        found = shown("graph", "ask", file, "12 + 7", *use_stub(project, url), "--trace")
-    assert (found["answer"], found["calls"], len(found["nodes"])) == ("19", 3, 4)
 
 
 def nodes(*roles: str, model: str = "gemma-3-1b") -> list[dict]:

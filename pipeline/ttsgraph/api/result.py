@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ttsgraph.api.given import TASK, Models, profile_of, questions_file
-from ttsgraph.api.team import preset_case
+from ttsgraph.api.given import TASK, Models, preset_case, profile_of, questions_file
 from ttsgraph.api.whole import METHOD, WholeSearch, search_whole
 from ttsgraph.base.extras import missing
 from ttsgraph.base.files import FOUND, json_text, read_json, write_text
@@ -85,18 +84,6 @@ class Comparison:
     __repr__ = __str__
 
 
-def _picture(graph: CollaborationGraph) -> str:
-    """Return a graph's picture as SVG, which notebooks show."""
-    from ttsgraph.reporting.pictures import graph_svg  # slow to import
-
-    return in_both_themes(graph_svg(graph)).strip()
-
-
-# Set in this module, which notebooks import, and not in the graph's module: stages depend on the
-# code of every module that they import, and drawing a graph affects none of their results.
-CollaborationGraph._repr_svg_ = _picture  # type: ignore[attr-defined]
-
-
 @dataclass(eq=False)
 class Result:
     """Graph with everything needed to answer, the comparison of all tested graphs, and the
@@ -116,7 +103,7 @@ class Result:
 
     @property
     def graph(self) -> CollaborationGraph:
-        """Graph to use; a notebook draws it."""
+        """Graph to use."""
         return self.deployed.graph
 
     def compare(self) -> Comparison:
@@ -150,12 +137,14 @@ class Result:
                 missing(error)  # raises if no extra provides the module
         return place
 
+    def _repr_svg_(self) -> str:
+        """Return the graph's picture, which notebooks show."""
+        from ttsgraph.reporting.pictures import graph_svg  # slow to import
+
+        return in_both_themes(graph_svg(self.graph, self.deployed.profile.model_pool()))
+
     def __repr__(self) -> str:
-        graph = self.graph
-        return (
-            f"<Result: {len(graph.nodes)} nodes, width {graph.width}, depth {graph.depth};"
-            f" {self.tested.reason}>"
-        )
+        return f"<Result: {len(self.graph.nodes)} nodes; {self.tested.reason}>"
 
 
 def search(
@@ -278,15 +267,15 @@ async def project_search(
 @contextmanager
 def shown_progress(wanted: bool) -> Iterator[Publish]:
     """While a search runs, show how many questions are answered, also in a notebook; show nothing
-    if not `wanted`.
+    if not `wanted`, or if nobody can see it.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     counted = TextColumn("{task.completed:.0f} questions answered")
     columns = (TextColumn("search"), BarColumn(), counted, TimeElapsedColumn())
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, disable=not wanted
-    ) as bar:
+    console = Console(stderr=True)
+    hidden = not wanted or not (console.is_terminal or console.is_jupyter)
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task("search", total=None)
         yield lambda event: bar.advance(task) if isinstance(event, QuestionDone) else None

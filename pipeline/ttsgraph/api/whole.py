@@ -102,9 +102,9 @@ class WholeSearch:
             f" {team.label} has {shares.iloc[-1]:.1%} (p = {p:.3g}, paired on the same questions)"
         )
 
-    def write(self, folder: Path, name: str) -> Path:
-        """Write the tables and the page index.html that the stages would write into a folder, and
-        return the page's path. `name` is the name of the search's profile.
+    def write(self, folder: Path, name: str) -> None:
+        """Write the tables and the page index.html that the stages would write into a folder.
+        `name` is the name of the search's profile.
 
         A whole search uses no registry and, with a contest, has no pilot; the tables for these are
         empty, or the page omits them. Raises ModuleNotFoundError if a package from the extra `page`
@@ -132,7 +132,7 @@ class WholeSearch:
         write_text(settings, json_text(project.profile.model_dump(mode="json")))
         tasks = [read_task(project.task, questions, tables, [self.method])]
         report = Report(name, project.profile, settings.as_posix(), tasks, folder.as_posix())
-        return write_report(folder, report)
+        write_report(folder, report)
 
 
 async def search_whole(

@@ -155,8 +155,8 @@ def loader_of(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
         registered = "@" in model or "/" not in model or re.fullmatch(r"[^/]+/\d+", model)
         if not Path(model).is_dir() and (folders or not registered):
             raise InputError(
-                f"{model}: expected either results folders or names like math@champion, but there"
-                " is no such folder; create it with `make repro` or `ttsgraph run`"
+                f"{model}: expected results folders, or names like math@champion, found no such"
+                " folder; `ttsgraph run` or `make repro` makes one"
             )
     from ttsgraph_flows.registry import RegistryLoader
 

@@ -121,8 +121,7 @@ def _wanted(given: Mapping[str, Any]) -> Additions:
     urls = given["url"] or []
     if len(urls) > 1:
         raise InputError(
-            f"--url: expected one endpoint, found {len(urls)}; add the others with `ttsgraph add"
-            " --url`, each with its own key, models and prices"
+            f"--url: expected one endpoint, found {len(urls)}; add others with `ttsgraph add --url`"
         )
     key_env = given["key_env"] or None
     refuse_secrets({"api_key_env": key_env}, "--key-env")
@@ -223,20 +222,18 @@ def estimate(*, profile: str | None = None, task: str | None = None, json: bool 
 
 def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield lines that describe an estimate: the expected cost, its range and its parts."""
-    expected = found["expected"]
-    low, high = (f"${value:.2g}" for value in expected["dollars_between"])
+    expected, agent, seconds = found["expected"], found["agent"], found["expected"]["seconds"]
+    by_stage = {**expected["calls"]}
+    total = by_stage.pop("total")
     yield (
         f"{found['task']}: ttsgraph run is expected to cost ${expected['dollars']:.2g} for"
-        f" {expected['calls']['total']:,} calls"
+        f" {total:,} calls"
     )
-    yield f"range: {low} to {high}"
-    stages = {name: calls for name, calls in expected["calls"].items() if name != "total" and calls}
-    by_stage = ", ".join(f"{stage} {calls:,}" for stage, calls in stages.items())
-    agent = found["agent"]
-    more = f"; agent at most ${agent['dollars']:.2g} more" if agent["calls"] else ""
-    seconds = expected["seconds"]
+    yield "range: {} to {}".format(*(f"${value:.2g}" for value in expected["dollars_between"]))
+    stages = ", ".join(f"{stage} {calls:,}" for stage, calls in by_stage.items() if calls)
     hours = "" if seconds is None else f"; about {seconds / 3600:.2g} h in all"
-    yield f"calls by stage: {by_stage}{hours}{more}; {found['note']}"
+    more = f"; agent at most ${agent['dollars']:.2g} more" if agent["calls"] else ""
+    yield f"calls by stage: {stages}{hours}{more}; {found['note']}"
 
 
 @command(app)
@@ -265,8 +262,7 @@ def prepare(*, profile: str | None = None) -> None:
     loaded, _ = profile_named(profile)
     if not loaded.hosted:
         raise InputError(
-            "expected a profile with locally served models, found one with engine"
-            f" {loaded.engine.kind}"
+            f"expected a profile with locally served models, found engine {loaded.engine.kind}"
         )
     python = loaded.engine.python
     print_json({name: prepare_weights(name, m, python=python) for name, m in loaded.hosted.items()})

@@ -26,16 +26,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting.explain import in_brief, ways
-from ttsgraph.reporting.figures import (
-    COST_FORMS,
-    MISSING,
-    SPACE,
-    Row,
-    TableSource,
-    cut,
-    figure,
-    shown,
-)
+from ttsgraph.reporting.figures import COST_FORMS, SPACE, Row, TableSource, cut, figure, shown
 
 if TYPE_CHECKING:  # tables need an extra
     from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
@@ -257,7 +248,7 @@ def _costs(row: Row, graph: CollaborationGraph) -> str:
         said += f", in {_each(row, 'calls', 'short')} of {most} calls on average"
     if row["dollars"]:
         said += f", for {price_of(row)}"
-    if shown(row["latency_s"], "time") != MISSING:
+    if not pd.isna(row["latency_s"]):
         said += f", {row.figure('latency_s', 'time')} each"
     return f"{said}."
 

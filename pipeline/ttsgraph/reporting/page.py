@@ -14,15 +14,7 @@ from markupsafe import Markup
 from ttsgraph.base.files import write_text
 from ttsgraph.base.style import COLOURS
 from ttsgraph.evaluation.environment import CONFIDENCE
-from ttsgraph.reporting import charts, figures
-from ttsgraph.reporting.answer import (
-    Recommendation,
-    best_call,
-    best_made_by_hand,
-    price_of,
-    ranks,
-    recommendations,
-)
+from ttsgraph.reporting import answer, charts, figures
 from ttsgraph.reporting.explain import in_brief, ways
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.pictures import FORMATS, TEMPLATES, graph_svg, new_templates, write_picture
@@ -40,29 +32,29 @@ class Part:
     text description and its SVG.
     """
 
-    def __init__(self, report: Report, answer: Recommendation) -> None:
-        self.answer = answer
-        self.task = task = answer.task
-        self.call = best_call(answer.method.test)
-        self.by_hand = best_made_by_hand(answer.method.test)
+    def __init__(self, report: Report, advice: answer.Recommendation) -> None:
+        self.answer = advice
+        self.task = task = advice.task
+        self.call = answer.best_call(advice.method.test)
+        self.by_hand = answer.best_made_by_hand(advice.method.test)
         self.sweeps = charts.sweeps(task.name, task.pilot)
         self.pictures = {
             chart.name: (chart.alt, charts.chart_svg(chart, report.simulated))
-            for chart in (charts.overview(task, answer.row, report.metric), *self.sweeps)
+            for chart in (charts.overview(task, advice.row, report.metric), *self.sweeps)
         }
         pool = report.profile.model_pool()
         graphs = {f"graph_{method.name}": method.graph for method in task.methods}
-        for name, graph in {"graph_to_use": answer.graph, **graphs}.items():
+        for name, graph in {"graph_to_use": advice.graph, **graphs}.items():
             what = f"{name.replace('_', ' ').capitalize()}, {task.name}"
             svg = graph_svg(graph, pool, what, report.simulated)
             self.pictures[name] = f"{what}: {in_brief(graph, pool)}", svg
 
 
-def write_report(folder: Path, report: Report) -> Path:
+def write_report(folder: Path, report: Report) -> None:
     """Write the page, every picture as SVG and PNG, and comparison.csv (every test score in one
-    table); return the page's path.
+    table).
     """
-    parts = [Part(report, answer) for answer in recommendations(report)]
+    parts = [Part(report, advice) for advice in answer.recommendations(report)]
     for part in parts:
         for name, (_, svg) in part.pictures.items():
             for ending in FORMATS:
@@ -70,7 +62,6 @@ def write_report(folder: Path, report: Report) -> Path:
     page = page_templates(report).get_template("page.html.j2").render(parts_of=parts)
     write_text(folder / "comparison.csv", _comparison(report))
     write_text(folder / "index.html", page)
-    return folder / "index.html"
 
 
 def _comparison(report: Report) -> str:
@@ -87,7 +78,7 @@ def _comparison(report: Report) -> str:
     return str(table[[*FIRST_COLUMNS, *others]].to_csv(index=False))
 
 
-def write_index(folder: Path) -> Path:
+def write_index(folder: Path) -> None:
     """Write index.html with the recommendations and a link to each profile's page below this
     folder.
 
@@ -104,7 +95,6 @@ def write_index(folder: Path) -> Path:
     }
     page = page_templates(None).get_template("index.html.j2").render(profiles=profiles)
     write_text(folder / "index.html", page)
-    return folder / "index.html"
 
 
 def page_templates(report: Report | None) -> Templates:
@@ -122,7 +112,7 @@ def page_templates(report: Report | None) -> Templates:
         "cells": _cells,
         "questions_of": questions_of,
         "ways": ways,
-        "price_of": price_of,
+        "price_of": answer.price_of,
         "num": Row.figure,
         "figure": figures.figure,
         "interval": figures.interval,
@@ -146,8 +136,8 @@ WORDS = {"ahead": "shown worse", "unclear": "not shown to differ", "behind": "sh
 
 OF_ROWS: dict[str, Callable[[Row], str | Markup]] = {
     "interval": figures.interval,
-    "price": price_of,
-    "rank": lambda row: "" if row["arm"] == "found" else WORDS[ranks(row)],
+    "price": answer.price_of,
+    "rank": lambda row: "" if row["arm"] == "found" else WORDS[answer.ranks(row)],
 }
 """Formats of cells that show more of a row than one value."""
 

@@ -22,8 +22,9 @@ from ttsgraph.base.state import STATE
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Message
 from ttsgraph.runtime.limits import PROJECT, Account, counted
-from ttsgraph.scaffold.probes import TEMPERATURE, ProbedModel, ask_each, room_for
-from ttsgraph.scaffold.providers import Offer, Provider, candidates
+from ttsgraph.scaffold import providers
+from ttsgraph.scaffold.cells import json_lines
+from ttsgraph.scaffold.providers import ProbedModel, Provider
 from ttsgraph.scaffold.questions import GradedQuestions, QuestionSource, look_at
 from ttsgraph.scaffold.settings_text import SettingsText
 from ttsgraph.settings.plugins import PLUGINS
@@ -118,8 +119,7 @@ def add(profile: str, wanted: Additions) -> list[str]:
     """
     if load_profile(profile).engine.kind == "simulated":
         raise SettingsError(
-            f"profile {profile!r}: expected language models, found simulated ones, which answer"
-            " only generated questions; choose another profile"
+            f"profile {profile!r}: expected language models, found simulated ones; choose another"
         )
     if wanted.provider is None and wanted.questions is None:
         raise InputError("expected --url (for models), --questions or both, found neither")
@@ -152,10 +152,10 @@ class _Project:
             self.profile.require_free("tasks", name)
             lines += [*looked.lines, split_words(len(looked.rows))]
         held = self.profile.plain["pool"]
-        offers: dict[str, Offer] = {}
+        offers: dict[str, providers.Offer] = {}
         left_out: list[str] = []
         if wanted.provider is not None:
-            offers, left_out = candidates(wanted.provider, held)
+            offers, left_out = providers.candidates(wanted.provider, held)
             if not offers and looked is None:
                 raise InputError("; ".join(left_out))
         asked = dict(offers)
@@ -166,7 +166,7 @@ class _Project:
         found: list[ProbedModel] = []
         failed: list[str] = []
         if asked:
-            found, failed = asyncio.run(ask_each(asked, self.first_prompts(looked)))
+            found, failed = asyncio.run(providers.ask_each(asked, self.first_prompts(looked)))
         added = [each for each in found if each.name in offers]
         if failed and not (added if offers else found):
             others = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
@@ -211,14 +211,13 @@ class _Project:
         """Add the questions as a task of the profile, with the token counts of the test calls, and
         their file to the files to write. Raises InputError if there is a different file already.
         """
-        path, room = INPUTS / f"{name}.jsonl", room_for(found)
-        held = self.folder / path
-        if held.exists() and held.read_text() != looked.text:
+        path, room = INPUTS / f"{name}.jsonl", providers.room_for(found)
+        held, text = self.folder / path, json_lines(looked.rows)
+        if held.exists() and held.read_text() != text:
             raise InputError(
-                f"{path}: expected no file there, or the same questions, found other content;"
-                " choose another --name"
+                f"{path}: expected no file there, found other questions; choose another --name"
             )
-        self.files[path] = looked.text
+        self.files[path] = text
         entry = task_entry(looked, path, room)
         if looked.kind == "judge" and "models" not in looked.grading and found:
             judge = max(found, key=lambda model: model.dollars)
@@ -230,7 +229,7 @@ class _Project:
             most = max(lengths.values(), key=lambda each: sum(each.values()))
             members = parse(Profile, self.profile.plain, str(self.profile.path)).model_pool()
             entry["lengths"] = {"measured": dict.fromkeys(members, most) | lengths}
-        self.profile.add("tasks", name, entry, lines=True)
+        self.profile.add("tasks", name, entry)
         if self.is_default:
             tasks = [each for each in self.params.data["tasks"] if each not in (SAMPLE, name)]
             self.params.data["tasks"][:] = [*tasks, name]
@@ -265,8 +264,7 @@ def task_name(wanted: Additions) -> str:
     """
     if wanted.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", wanted.name):
         raise InputError(
-            f"--name: expected letters, digits, '.', '_' and '-', but no sign at the beginning,"
-            f" found {wanted.name!r}"
+            f"--name: expected a letter or digit, then also '.', '_' or '-', found {wanted.name!r}"
         )
     file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
     return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
@@ -280,7 +278,7 @@ def task_entry(looked: GradedQuestions, path: Path, max_tokens: int = 512) -> di
         "source": {"kind": "jsonl", "path": path.as_posix()},
         "splits": split_sizes(len(looked.rows)),
         "prompt": {"style": "chat"},
-        "sampling": {"temperature": TEMPERATURE, "max_tokens": max_tokens},
+        "sampling": {"temperature": providers.TEMPERATURE, "max_tokens": max_tokens},
     }
 
 
@@ -327,23 +325,24 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
     """
     by_cost = sorted(found, key=lambda model: model.dollars)
     said = ""
-    if budget is None:
-        said = "; change it with --budget"
+    if budget is None and by_cost[-1].dollars:
+        budget = f"${CALLS * by_cost[-1].dollars:.2g}"
+        said = f", {CALLS} calls of {by_cost[-1].name}; change it with --budget"
+    elif budget is None:
         slowest_s = max(model.answers[0].latency_s for model in found)
         budget = f"{max(SECONDS, CALLS * slowest_s):.2g} s"
-        if costliest := by_cost[-1].dollars:
-            budget = f"${CALLS * costliest:.2g}"
-            said = f", {CALLS} calls of {by_cost[-1].name}{said}"
+        said = "; change it with --budget"
     elif (number := _BUDGET.fullmatch(budget)) and not (number[1] or number[3]):
         budget = f"${number[2]}"
     settings = budget_of(budget)
     if settings["metric"] != "dollars":
         return settings, f"a question may take {budget}{said}"
-    few = [model.name for model in by_cost if model.dollars > settings["limit"]]
+    few = [model for model in by_cost if model.dollars > settings["limit"]]
     if few and len(few) == len(found):
         raise InputError(
-            f"--budget: expected enough for at least one call, found {budget}; a call of {few[0]},"
-            f" the cheapest model, cost ${by_cost[0].dollars:.2g}"
+            f"--budget: expected enough for a call of {few[0].name}, the cheapest model"
+            f" (${few[0].dollars:.2g}), found {budget}"
         )
-    said += f"; too expensive for it: {', '.join(few)}" if few else ""
+    if few:
+        said += f"; too expensive for it: {', '.join(model.name for model in few)}"
     return settings, f"a question may cost {budget}{said}"

@@ -1,25 +1,35 @@
-"""Models of a provider, listed by the endpoint or named by the user, and their prices."""
+"""Models of a provider, listed by the endpoint or named by the user: their prices, and test calls.
+
+A test call shows whether a model answers, how long its answers are, and what it refuses. A
+reasoning model gets several questions, because its token use depends on the question.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import fnmatch
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
+from statistics import fmean
 from typing import Any
 from urllib.parse import urlsplit
 
-from ttsgraph.base.errors import EndpointError, InputError
+from ttsgraph.base.errors import CallFailed, EndpointError, InputError, NoAnswer, RunStopped
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
+from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoint import Endpoint, path_advice, trouble
-from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.openai_client import UNLISTED
+from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
+from ttsgraph.endpoints.openai_client import UNLISTED, OpenAIClient, Retries
 from ttsgraph.endpoints.transport import ask_once, listed_by, plain_name
-from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
+from ttsgraph.models.dialect import TOKENS_KEYS
+from ttsgraph.pool.settings import ModelSettings, price_of
+from ttsgraph.pool.spec import Price, variant_name
 from ttsgraph.runtime.clients import endpoint_of
 
 SHOWN = 12
@@ -28,8 +38,15 @@ models, all of them are used unless the user chooses some.
 """
 
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
-DOLLARS = "dollars per million tokens of prompts and answers; 0 if free"
+PRICE = "dollars per million tokens of prompts and of answers"
 TIMEOUT_S = 15.0
+
+FAILURES = (CallFailed, EndpointError, NoAnswer, RunStopped)
+TEMPERATURE = 0.9
+PLENTY = 8192
+LEAST_ROOM = 512
+TRIES = Retries(8, 1.0, 300)
+"""Retries for a server that is busy, or that has to load the model first."""
 
 ListPrice = Mapping[str, float]
 """Dollars per million tokens of `prompt` and `completion`."""
@@ -72,12 +89,11 @@ def candidates(
     unpriced: dict[str, str] = {}
     unused = set(provider.prices) - {""}
     for served_as in _chosen(provider, listed):
-        if own := [
-            name for name, entry in held.items() if _is_held(served_as, provider, name, entry)
-        ]:
+        known = (name for name in held if _is_held(served_as, provider, name, held[name]))
+        if own := next(known, None):
             lines.append(
-                f"{served_as} is in the pool already, as {own[0]}; to change it, or to ask it in"
-                " other ways too (`variants`), edit its entry in the profile"
+                f"{served_as} is in the pool already, as {own}; edit its entry in the profile to"
+                " change it, or to ask it in other ways too (`variants`)"
             )
             continue
         short = served_as.rsplit("/", 1)[-1]
@@ -85,10 +101,10 @@ def candidates(
         numbers = count(2)
         while name in pool or name in held:
             name = f"{first}-{next(numbers)}"
-        own = [each for each in (name, served_as, short) if each in provider.prices]
-        unused -= set(own)
+        named = [each for each in (name, served_as, short) if each in provider.prices]
+        unused -= set(named)
         at = plain_name(served_as)
-        price, source = provider.prices.get(own[0] if own else ""), "as given"
+        price, source = provider.prices.get(named[0] if named else ""), "as given"
         if price is None:
             price, source = listed.get(at), "as its endpoint lists it"
         if price is None:
@@ -96,16 +112,14 @@ def candidates(
             source = "as the package genai-prices knows it"
         if price is None:
             unpriced[served_as] = (
-                f"{served_as}: expected its price; set it with --price {short}=0.1,0.3 ({DOLLARS})"
+                f"{served_as}: expected its price; set it with --price {short}=0.1,0.3 ({PRICE})"
             )
             continue
         unlisted = {} if at in listed else {"listed": False}
         pool[name] = provider.entry(served_as) | unlisted | {"price": dict(price)}, source
     if unused:
-        known = ", ".join([*pool, *unpriced]) or "in the pool already"
-        raise InputError(
-            f"--price {min(unused)}: expected the name of one of the models, which are {known}"
-        )
+        models = ", ".join([*pool, *unpriced]) or "in the pool already"
+        raise InputError(f"--price {min(unused)}: expected one of the models, which are {models}")
     if unpriced and (provider.models or not pool):
         raise InputError(next(iter(unpriced.values())))
     return pool, lines + [f"left out: {each}" for each in unpriced.values()]
@@ -131,8 +145,7 @@ def _listed(provider: Provider) -> dict[str, ListPrice | None]:
     settings = parse(ModelSettings, provider.entry("") | {"price": 0}, redact(url))
     if "@" in urlsplit(url).netloc:
         raise InputError(
-            f"{redact(url)}: expected a URL without a password, because profiles are shared; put"
-            " the password into an environment variable, and name that with --key-env"
+            f"{redact(url)}: expected a URL without a password; name a variable by --key-env"
         )
     return models_at(endpoint_of("", settings))
 
@@ -208,8 +221,7 @@ def read_price(option: str) -> tuple[str, ListPrice]:
             raise ValueError
     except ValueError:
         raise InputError(
-            f"--price {option}: expected a price such as 0.1,0.3 (dollars per million tokens of"
-            " prompts and answers, 0 or more)"
+            f"--price {option}: expected {PRICE}, 0 or more, such as 0.1,0.3"
         ) from None
     return model, {"prompt": prompt, "completion": completion}
 
@@ -232,3 +244,137 @@ def known_price(model: str, url: str) -> ListPrice | None:
         prices = {"prompt": found.input_price, "completion": found.output_price}
         return {key: float(thousand) * 1000 for key, thousand in prices.items()}
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedModel:
+    """Model that answered its test calls.
+
+    `entry` is its entry in a profile's pool; `calls` has all its test calls, and `answers` those
+    with the settings of a search, one per question; `line` is a summary to print.
+    """
+
+    name: str
+    entry: Mapping[str, Any]
+    calls: tuple[Completion, ...]
+    answers: tuple[Completion, ...]
+    line: str
+
+    @property
+    def price(self) -> Price:
+        """Price in dollars per million tokens."""
+        return price_of(self.entry["price"])
+
+    @property
+    def dollars(self) -> float:
+        """Mean cost in dollars of a call with the settings of a search."""
+        return fmean(map(self.price.of, self.answers))
+
+    @property
+    def lengths(self) -> dict[str, dict[str, float]]:
+        """The `Lengths` of the model and its variants, by name, as estimated from its answers."""
+        written = fmean(answer.completion_tokens for answer in self.answers)
+        thought = fmean(answer.reasoning_tokens for answer in self.answers)
+        lengths = {
+            "prompt_tokens": fmean(answer.prompt_tokens for answer in self.answers),
+            "generated_tokens": max(1.0, written),
+            "read_tokens": max(1.0, written - thought),
+            "more_tokens": 0.0,
+        }
+        variants = self.entry.get("variants") or {}
+        names = [self.name, *(variant_name(self.name, variant) for variant in variants)]
+        return dict.fromkeys(names, lengths)
+
+    @property
+    def speed(self) -> list[float]:
+        """Seconds per prompt token and per answer token, estimated from the fastest answer."""
+        quickest = min(self.calls, key=lambda call: call.latency_s / max(1, call.completion_tokens))
+        each_s = quickest.latency_s / max(1, quickest.completion_tokens)
+        return [float(f"{each:.3g}") for each in (each_s / 1000 + 1e-9, each_s + 1e-9)]
+
+
+async def ask_each(
+    pool: Mapping[str, Offer], prompts: Sequence[tuple[Message, ...]]
+) -> tuple[list[ProbedModel], list[str]]:
+    """Send the first prompt to each model in the pool, and the others to reasoning models. Return
+    the models that answered, and a line for each model that didn't.
+    """
+    endpoints = {
+        name: replace(endpoint_of(name, parse(ModelSettings, entry, name)), lists_models=False)
+        for name, (entry, _) in pool.items()
+    }
+    client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
+    sampling = Sampling(TEMPERATURE, 1.0, LEAST_ROOM)
+    learning.log.disabled = True  # each model's line already names what it refuses
+    works = []
+    for name, offer in pool.items():
+        requests = [Request(name, "probe", prompt, sampling) for prompt in prompts]
+        works.append(_described(client, offer, requests))
+    try:
+        results = await asyncio.gather(*works)
+    finally:
+        learning.log.disabled = False
+        await client.aclose()
+    failed = [each for each in results if isinstance(each, str)]
+    return [each for each in results if isinstance(each, ProbedModel)], failed
+
+
+async def _described(
+    client: OpenAIClient, offer: Offer, requests: Sequence[Request]
+) -> ProbedModel | str:
+    """Return a model with what its answers show, or a line with the reason for skipping it."""
+    request, *others = requests
+    name = request.model
+    entry, source = {**offer[0]}, offer[1]
+    price = price_of(entry["price"])
+    calls = []
+    try:
+        calls.append(await client.complete(request))
+        if calls[0].cut:
+            roomy = replace(request.sampling, max_tokens=LEAST_ROOM * ROOM * ROOM)
+            request, *others = (replace(each, sampling=roomy) for each in requests)
+            calls.append(await client.complete(request))
+        if not (price.prompt or price.completion):  # time a free model without its cold start
+            calls.append(await client.complete(request))
+    except FAILURES as error:
+        return f"{name} didn't answer and is skipped: {error}"
+    answers = [calls[-1]]
+    if _reasons(answers[0]):
+        more = await asyncio.gather(*map(client.complete, others), return_exceptions=True)
+        answers += [each for each in more if isinstance(each, Completion)]
+    calls += answers[1:]
+    dialect = client.manner(request)
+    if dialect.bound == "max_completion_tokens":
+        entry["tokens_key"] = dialect.bound
+    if left_out := sorted(dialect.left_out - set(TOKENS_KEYS)):
+        entry["left_out"] = left_out
+    if not dialect.system:
+        entry["system_role"] = False
+    parts = [f"${price.prompt:g} and ${price.completion:g} per million tokens ({source})"]
+    if _reasons(answers[0]):
+        most = max(answer.completion_tokens for answer in answers)
+        parts.append(f"reasons before it answers (up to {most} tokens)")
+    if dialect.words:
+        parts.append(f"called {dialect.words}")
+    if answers[0].estimated:
+        parts.append("reports no token counts: its costs are estimated")
+    line = f"{name}: {'; '.join(parts)}"
+    return ProbedModel(name, entry, tuple(calls), tuple(answers), line)
+
+
+def _reasons(answer: Completion) -> bool:
+    """Return True if an answer shows that its model reasons before it answers."""
+    silent = answer.cut and not answer.text
+    return bool(answer.reasoning or answer.reasoning_tokens or silent)
+
+
+def room_for(found: Sequence[ProbedModel]) -> int:
+    """Return the limit on an answer's tokens, which is higher if models wrote long answers, and the
+    highest if one reasons.
+    """
+    if any(_reasons(each.answers[0]) for each in found):
+        return PLENTY
+    written = (answer.completion_tokens for each in found for answer in each.answers)
+    longest = max(written, default=0)
+    rooms = (LEAST_ROOM << doublings for doublings in count())
+    return next(room for room in rooms if room >= min(PLENTY, ROOM * longest))

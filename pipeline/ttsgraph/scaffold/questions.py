@@ -79,11 +79,6 @@ class GradedQuestions:
     grading: Mapping[str, Any] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
 
-    @property
-    def text(self) -> str:
-        """Rows as JSON lines."""
-        return cells.json_lines(self.rows)
-
 
 @dataclass(frozen=True, slots=True)
 class QuestionSource:
@@ -166,58 +161,47 @@ def _plain_rows(
     talks: set[str] = set()
     rows = [cells.flat(row, given.answer or _column(tops, ANSWERS), talks) for row in raw]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = _columns(given, names, next((name for name in names if name in talks), None))
-    lines = [f"{given.path.name}: {len(raw)} rows; {columns.words(names)}"]
-    if columns.question in talks:
+    talk = next((name for name in names if name in talks), None)
+    question, answers, context, choices = _columns(given, names, talk)
+    used = {
+        "questions from": [question],
+        "answers from": [answers],
+        "choices from": [*choices.values()],
+        "context from": context,
+    }
+    unused = {*names}.difference(*used.values())
+    used["not used:"] = [name for name in names if name in unused]
+    shown = (f"{what} {', '.join(map(repr, by))[:120]}" for what, by in used.items() if by)
+    lines = [f"{given.path.name}: {len(raw)} rows; {'; '.join(shown)}"]
+    if question in talks:
         lines.append("system messages and earlier turns are part of each question")
-    is_any = cells.plain_name(columns.answer) in _ANY
+    is_any = cells.plain_name(answers) in _ANY
     found = []
     for row in rows:
-        answer = _answer(row.get(columns.answer), is_any, given.kind == "json")
+        answer = _answer(row.get(answers), is_any, given.kind == "json")
         if given.kind is None and not is_any and isinstance(answer, list) and _is_texts(answer):
             raise DataError(
-                f"{given.path}: expected one answer for each question, found lists in column"
-                f" {columns.answer!r}; use --kind exact if any text in a list is right, or --kind"
-                " json if all are required, in this order"
+                f"{given.path}: expected one answer for each question, found lists; use --kind"
+                " exact if any text of a list is right, or --kind json if all are, in this order"
             )
-        fields = {"question": _question(row, columns), "answer": answer}
-        if "" in columns.choices:
-            fields["choices"] = _choices(given.path, row.get(columns.choices[""]))
-        elif columns.choices:
-            texts = {label: cells.text_of(row.get(c)) for label, c in columns.choices.items()}
+        fields = {"question": _question(row, [*context, question]), "answer": answer}
+        if "" in choices:
+            fields["choices"] = _choices(given.path, row.get(choices[""]))
+        elif choices:
+            texts = {label: cells.text_of(row.get(c)) for label, c in choices.items()}
             fields["choices"] = {label: text for label, text in texts.items() if text}
         found.append(fields)
     return found, lines
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Columns with questions, their context, answers, and one choice each, by label, or, with the
-    label "", all choices.
-    """
+def _columns(
+    given: QuestionSource, names: Sequence[str], talk: str | None
+) -> tuple[str, str, list[str], dict[str, str]]:
+    """Return the columns with questions, with answers, with context, and with one choice each, by
+    label, or, with the label "", all choices.
 
-    question: str
-    answer: str
-    context: Sequence[str]
-    choices: Mapping[str, str]
-
-    def words(self, names: Sequence[str]) -> str:
-        """Return the columns' names by what they are used for."""
-        used = {
-            "questions from": [self.question],
-            "answers from": [self.answer],
-            "choices from": [*self.choices.values()],
-            "context from": self.context,
-        }
-        unused = {*names}.difference(*used.values())
-        used["not used:"] = [name for name in names if name in unused]
-        return "; ".join(f"{k} {', '.join(map(repr, v))[:120]}" for k, v in used.items() if v)
-
-
-def _columns(given: QuestionSource, names: Sequence[str], talk: str | None) -> _Columns:
-    """Return the columns to use: those that the user named, else a conversation (`talk`), else
-    those with plain names, else, without a header, the first and the last ones. Raises DataError if
-    there are none.
+    These are the columns that the user named, else a conversation (`talk`), else those with plain
+    names, else, without a header, the first and the last ones. Raises DataError if there are none.
     """
     question = given.question or talk or _column(names, QUESTIONS)
     if not given.header:
@@ -234,7 +218,7 @@ def _columns(given: QuestionSource, names: Sequence[str], talk: str | None) -> _
     whole = _column(others, cells.CHOICES)
     choices = choices or ({"": whole} if whole else cells.choice_columns(others))
     context = [name for name in others if cells.plain_name(name) in CONTEXTS]
-    return _Columns(question, answer, context, choices)
+    return question, answer, context, choices
 
 
 def _column(columns: Sequence[str], names: Sequence[str]) -> str | None:
@@ -257,10 +241,12 @@ def _required(given: QuestionSource, columns: Sequence[str], what: str, column: 
     )
 
 
-def _question(row: Mapping[str, Any], columns: _Columns) -> str:
-    """Return the text of a row's question with its context, or "" if there is only context."""
-    texts = {name: _text(name, row.get(name)) for name in (*columns.context, columns.question)}
-    asks = (c for c in texts if c == columns.question or cells.plain_name(c) == "instruction")
+def _question(row: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """Return the text of a row's question, in the last of these columns, with its context, or "" if
+    there is only context.
+    """
+    texts = {column: _text(column, row.get(column)) for column in columns}
+    asks = (c for c in columns if c == columns[-1] or cells.plain_name(c) == "instruction")
     return "\n\n".join(filter(None, texts.values())) if any(texts[c] for c in asks) else ""
 
 
@@ -272,8 +258,7 @@ def _text(column: str, value: Any) -> str:
         return "\n".join(_text(column, each) for each in value).strip()
     if isinstance(value, Mapping):
         raise DataError(
-            f"expected text in column {column!r}, found nested data; name another column with"
-            " --question-column, or write one question per row, and its context as text"
+            f"expected text in column {column!r}, found nested data; name another --question-column"
         )
     return cells.text_of(value)
 
@@ -285,8 +270,7 @@ def _choices(path: Path, value: Any) -> Any:
     found = cells.loaded(value)
     if isinstance(found, str) and found.strip():
         raise DataError(
-            f"{path}: expected choices as a list or an object, found {found[:40]!r}; write them as"
-            ' JSON (["Rome", "Oslo"]), or put each into a separate column (A, B, ...)'
+            f"{path}: expected choices as JSON or in a separate column each, found {found[:40]!r}"
         )
     return found if isinstance(found, Mapping | list) else []
 
@@ -338,7 +322,7 @@ def _grading(
     """
     texts = [answer for answer in answers if isinstance(answer, str)]
     one_each = len(texts) == len(answers)
-    numbers = one_each and cells.most(sum(map(cells.is_number, texts)), texts)
+    numbers = one_each and cells.most(map(cells.is_number, texts))
     spelt = reversed(Counter(texts).most_common())
     by_form = {normalised(text): text for text, _ in spelt}  # in the most frequent spelling
     labels = sorted(by_form.values())
@@ -347,8 +331,7 @@ def _grading(
     if kind == "choice" or (kind is None and several_each and not numbers):
         if not few:
             raise DataError(
-                f"{path}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers"
-                f" as labels, found {len(labels)}{OTHERS}"
+                f"{path}: expected 2 to {MOST_LABELS} labels, found {len(labels)}{OTHERS}"
             )
         why = f"prompts name the {len(labels)} labels: {', '.join(labels)[:80]}"
         return "choice", why, {"choices": labels}
