@@ -267,7 +267,7 @@ async def project_search(
 @contextmanager
 def shown_progress(wanted: bool) -> Iterator[Publish]:
     """While a search runs, show how many questions are answered, also in a notebook; show nothing
-    if not `wanted`, or if nobody can see it.
+    if not `wanted`, or if there is no terminal.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

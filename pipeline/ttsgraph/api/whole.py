@@ -183,11 +183,7 @@ async def search_whole(
                 say("warning: no model answers any question correctly; check the task's `kind`")
             project = _after_profile(project, team)
             environment.pool = project.profile.model_pool(task)
-            if profile.init.contest.enabled:
-                project.folder.write("pilot", NO_PILOT)
-            else:  # the agent of the first step reads the pilot's results
-                await before.pilot(project)(asked)
-            await started(project, asked)
+            await _first_graphs(project, asked)
             await steps.search(project, method, lambda: meter.now, publish)(asked)
             test = steps.evaluate(project, method, [] if team is None else [team], thorough=False)
             tested = test.write(*await test.asked(environment, publish))
@@ -197,6 +193,17 @@ async def search_whole(
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
     choice = choose(arms, profile.deploy.margin)
     return WholeSearch(project, method, tested, arms, choice, meter.now, len(calls))
+
+
+async def _first_graphs(project: Project, asked: StepModels) -> None:
+    """Run the steps before the search loop. Without a contest, the first one is the pilot, whose
+    results the agent reads.
+    """
+    if project.profile.init.contest.enabled:
+        project.folder.write("pilot", NO_PILOT)
+    else:
+        await before.pilot(project)(asked)
+    await started(project, asked)
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:
