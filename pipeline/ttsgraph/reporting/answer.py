@@ -121,8 +121,7 @@ def _kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
 
     champion = methods[0]
     for method in methods[1:]:
-        pairs = paired(outcomes(method), outcomes(champion))
-        if pairs.p_value("greater") < 1 - confidence:
+        if paired(outcomes(method), outcomes(champion)).p_value("greater") < 1 - confidence:
             champion = method
     return champion
 
@@ -304,7 +303,7 @@ def brief(report: Report) -> dict[str, Any]:
     pool = report.profile.model_pool()
     tasks = []
     for answer in recommendations(report):
-        table = table_of(answer, report.metric)
+        table = table_of(answer, report.profile.budget.metric)
         summary = {
             "task": answer.task.name,
             "sentence": answer.text,

@@ -47,9 +47,8 @@ def chart_svg(chart: Chart, simulated: bool) -> str:
     return str(vl_convert.vegalite_to_svg(chart.spec | look))
 
 
-def _spec(layers: Sequence[alt.Chart], height: int) -> Spec:
-    spec: Spec = alt.layer(*layers).properties(width=WIDTH, height=height).to_dict()
-    return spec
+def _spec(layers: Sequence[alt.Chart], height: int) -> Any:
+    return alt.layer(*layers).properties(width=WIDTH, height=height).to_dict()
 
 
 def _marks(values: Sequence[Spec]) -> alt.Chart:
@@ -85,9 +84,9 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
     blue, orange = (alt.value(f"var(--series-{k})") for k in range(2))
     named = alt.when("datum.arm === 'found'").then(orange).when("datum.arm === 'single'").then(blue)
     tone = named.otherwise(alt.value("var(--quiet)"))
-    x = alt.X("budget_units:Q").title(COST_TITLES[metric]).axis(tickCount=7)
-    if metric == "dollars":  # labels are per 1,000 questions
-        x = x.axis(tickCount=7, labelExpr="format(1000 * datum.value, '~r')")
+    # Dollars are per 1,000 questions.
+    labels: Spec = {"labelExpr": "format(1000 * datum.value, '~r')"} if metric == "dollars" else {}
+    x = alt.X("budget_units:Q").title(COST_TITLES[metric]).axis(tickCount=7, **labels)
     x = x.scale(domain=[0, 1.05 * dearest or 1], nice=False)
     base = _marks(values).encode(x=x, y=_percent("accuracy", title))
     whiskers = base.encode(y=alt.Y("accuracy_low:Q").scale(zero=False), y2="accuracy_high:Q")

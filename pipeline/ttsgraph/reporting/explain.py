@@ -103,10 +103,8 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     """Yield the cost of a question in dollars, and in the budget's units, whether it is within the
     budget.
     """
-    yield (
-        f"a question of {task} costs about"
-        f" ${profile.cost_model(task, 'dollars').graph_cost(graph):.3g}"
-    )
+    dollars = profile.cost_model(task, "dollars").graph_cost(graph)
+    yield f"a question of {task} costs about ${dollars:.3g}"
     budget = profile.budget
     cost = profile.cost_model(task)
     most = max(cost.graph_cost(branch) for branch in graph.branches)

@@ -106,8 +106,8 @@ def shown(value: Any, form: str) -> str:
     return FORMATS[form](value)
 
 
-def cut(text: str, most: int) -> str:
-    """Return a text, shortened to `most` characters."""
+def cut(text: str, most: int = 600) -> str:
+    """Return a text, shortened to `most` characters; tables have the full text."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -21,10 +21,6 @@ from ttsgraph.reporting.pictures import FORMATS, TEMPLATES, graph_svg, new_templ
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
 FIRST_COLUMNS = ["task", "method", "arm", "label", *charts.SCORES[:4], "n_unscored"]
-Column = tuple[str, str, str]
-"""Heading, name in the table, and format of a column."""
-MOST = 600
-"""Maximum number of characters of a question or answer on the page; tables have the full text."""
 
 
 class Part:
@@ -38,9 +34,10 @@ class Part:
         self.call = answer.best_call(advice.method.test)
         self.by_hand = answer.best_made_by_hand(advice.method.test)
         self.sweeps = charts.sweeps(task.name, task.pilot)
+        overview = charts.overview(task, advice.row, report.profile.budget.metric)
         self.pictures = {
             chart.name: (chart.alt, charts.chart_svg(chart, report.simulated))
-            for chart in (charts.overview(task, advice.row, report.metric), *self.sweeps)
+            for chart in (overview, *self.sweeps)
         }
         pool = report.profile.model_pool()
         graphs = {f"graph_{method.name}": method.graph for method in task.methods}
@@ -59,7 +56,9 @@ def write_report(folder: Path, report: Report) -> None:
         for name, (_, svg) in part.pictures.items():
             for ending in FORMATS:
                 write_picture(svg, folder / "plots" / part.task.name / f"{name}{ending}")
-    page = page_templates(report).get_template("page.html.j2").render(parts_of=parts)
+    form = figures.COST_FORMS[report.profile.budget.metric]
+    template = page_templates(report).get_template("page.html.j2")
+    page = template.render(parts_of=parts, cost_form=form)
     write_text(folder / "comparison.csv", _comparison(report))
     write_text(folder / "index.html", page)
 
@@ -87,8 +86,8 @@ def write_index(folder: Path) -> None:
     """
     import vl_convert  # large, and needs the extra `page`
 
-    exports = "Object.assign(window, { vegaEmbed });"
-    write_text(folder / "vega.js", vl_convert.javascript_bundle(exports, "5.21"))
+    script = vl_convert.javascript_bundle("Object.assign(window, { vegaEmbed });", "5.21")
+    write_text(folder / "vega.js", script)
     profiles = {
         path.parent.name: json.loads(path.read_text(encoding="utf-8"))["tasks"]
         for path in sorted(folder.glob("*/answers.json"))
@@ -101,14 +100,13 @@ def page_templates(report: Report | None) -> Templates:
     """Return the templates with all filters and globals; `report` is None for the index."""
     templates = new_templates()
     templates.filters |= {
-        "cut": lambda text, most=MOST: figures.cut(text, most),
+        "cut": figures.cut,
         "json": json.loads,
     }
     templates.globals |= {
         "report": report,
         "style": _style(),
         "script": (TEMPLATES / "page.js").read_text(encoding="utf-8"),
-        "cost_form": figures.COST_FORMS[report.metric] if report else "",
         "cells": _cells,
         "questions_of": questions_of,
         "ways": ways,
@@ -142,8 +140,10 @@ OF_ROWS: dict[str, Callable[[Row], str | Markup]] = {
 """Formats of cells that show more of a row than one value."""
 
 
-def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str | Markup]]:
-    """Yield the cells of each row of a table on the page."""
+def _cells(rows: Iterable[Row], columns: Sequence[Sequence[str]]) -> Iterator[list[str | Markup]]:
+    """Yield the cells of each row of a table on the page; a column is its heading, its name in the
+    table, and its format.
+    """
     for row in rows:
         yield [_cell(row, key, form) for _, key, form in columns]
 

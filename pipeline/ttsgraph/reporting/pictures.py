@@ -157,11 +157,8 @@ def _lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Point:
         start = source.xy[0] + source.h / 2, source.xy[1]
         end = target.xy[0] - target.h / 2 - HEAD, target.xy[1]
         # An arrow is level where it passes a step.
-        bends = [
-            (x + right + side, y + down)
-            for y, x in arrow.points[1:-1]
-            for side in (-WIDTH / 2, WIDTH / 2)
-        ]
+        between, sides = arrow.points[1:-1], (-WIDTH / 2, WIDTH / 2)
+        bends = [(x + right + side, y + down) for y, x in between for side in sides]
         arrow.points = [start, *bends, end]
     return boxes[-1].xy[0] + END / 2 + MARGIN, max(heights) + down + HEIGHT / 2 + MARGIN
 

@@ -82,11 +82,6 @@ class Report:
         return self.profile.engine.kind == "simulated"
 
     @property
-    def metric(self) -> str:
-        """Metric that the budget limits: flops, dollars or runtime."""
-        return self.profile.budget.metric
-
-    @property
     def unit(self) -> str:
         """Unit of costs, by the budget's metric."""
         return UNITS[self.profile.budget.metric]
