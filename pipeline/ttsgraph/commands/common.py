@@ -36,9 +36,7 @@ SHARED = {
 
 
 def command(
-    group: typer.Typer,
-    name: str | None = None,
-    shared: Callable[..., None] | None = None,
+    group: typer.Typer, name: str | None = None, shared: Callable[..., None] | None = None
 ) -> Callable[[Function], Function]:
     """Return a decorator that registers a function as a command of a group. Positional parameters
     are arguments, the others are options; their help is in the section `Args` of the docstring, or
@@ -75,15 +73,10 @@ def _described(function: Callable[..., Any]) -> tuple[str, list[inspect.Paramete
     return text, parameters
 
 
-def echo(*lines: str) -> None:
-    """Print lines, with secrets redacted."""
+def echo(*lines: Any) -> None:
+    """Print lines, and plain data as JSON, with secrets redacted."""
     for line in lines:
-        typer.echo(redact(line))
-
-
-def print_json(data: Any) -> None:
-    """Print plain data as JSON."""
-    typer.echo(json.dumps(data, indent=1))
+        typer.echo(redact(line if isinstance(line, str) else json.dumps(line, indent=1)))
 
 
 def params() -> Params:

@@ -16,16 +16,7 @@ import yaml
 from ttsgraph.base.ending import stopped_by_signals
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.secrets import refuse_secrets
-from ttsgraph.commands.common import (
-    app,
-    command,
-    echo,
-    measured,
-    params,
-    print_json,
-    profile_named,
-    task_of,
-)
+from ttsgraph.commands.common import app, command, echo, measured, params, profile_named, task_of
 
 if TYPE_CHECKING:
     from ttsgraph.scaffold.add import Additions
@@ -84,9 +75,9 @@ def init(folder: Path, **options: Any) -> None:
     from ttsgraph.scaffold import add
 
     wanted = _wanted(options)
-    lines = add.init(folder, wanted)
     then = "ttsgraph run" if wanted.provider else "ttsgraph add --url ... --questions ..."
-    echo(*lines, f"next: cd {folder}, then {then}; profiles/{add.PROFILE}.yaml has all settings")
+    then += f"; profiles/{add.PROFILE}.yaml has all settings"
+    echo(*add.init(folder, wanted), f"next: cd {folder}, then {then}")
 
 
 @command(app, "add", shared=_options)
@@ -101,8 +92,7 @@ def add_to(*, profile: str | None = None, **options: Any) -> None:
     used = profile or params().profile
     wanted = _wanted(options)
     task = "" if wanted.questions is None else f" --task {add.task_name(wanted)}"
-    lines = add.add(used, wanted)
-    echo(*lines, f"written to profiles/{used}.yaml; next: ttsgraph run{task}")
+    echo(*add.add(used, wanted), f"written to profiles/{used}.yaml; next: ttsgraph run{task}")
 
 
 def _wanted(given: Mapping[str, Any]) -> Additions:
@@ -214,10 +204,7 @@ def estimate(*, profile: str | None = None, task: str | None = None, json: bool 
 
     loaded, chosen = measured(profile, task)
     found = estimate_run(loaded, chosen)
-    if json:
-        print_json(found)
-    else:
-        echo(*_in_words(found))
+    echo(*([found] if json else _in_words(found)))
 
 
 def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
@@ -265,7 +252,7 @@ def prepare(*, profile: str | None = None) -> None:
             f"expected a profile with locally served models, found engine {loaded.engine.kind}"
         )
     python = loaded.engine.python
-    print_json({name: prepare_weights(name, m, python=python) for name, m in loaded.hosted.items()})
+    echo({name: prepare_weights(name, m, python=python) for name, m in loaded.hosted.items()})
 
 
 @command(app)

@@ -324,14 +324,13 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
     cheapest call exceeds it.
     """
     by_cost = sorted(found, key=lambda model: model.dollars)
-    said = ""
+    said = "" if budget else "; change it with --budget"
     if budget is None and by_cost[-1].dollars:
         budget = f"${CALLS * by_cost[-1].dollars:.2g}"
-        said = f", {CALLS} calls of {by_cost[-1].name}; change it with --budget"
+        said = f", {CALLS} calls of {by_cost[-1].name}{said}"
     elif budget is None:
         slowest_s = max(model.answers[0].latency_s for model in found)
         budget = f"{max(SECONDS, CALLS * slowest_s):.2g} s"
-        said = "; change it with --budget"
     elif (number := _BUDGET.fullmatch(budget)) and not (number[1] or number[3]):
         budget = f"${number[2]}"
     settings = budget_of(budget)
