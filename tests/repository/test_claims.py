@@ -15,7 +15,7 @@ import pytest
 import typer.main
 from typer.core import TyperGroup
 
-from tests.support.docs_blocks import PAGES, ROOT_PAGES, Block, blocks_of
+from tests.support.docs_blocks import PAGES, ROOT_PAGES, blocks_of
 from tests.support.project import ROOT
 from ttsgraph.cli import app
 from ttsgraph.settings.profile import Params, Profile
@@ -95,7 +95,9 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 
 def commands_of(page: str) -> Iterator[list[str]]:
     """The commands of a page: in blocks of shell or text, and in lines of prose."""
-    lines = [command for block in blocks_of(page) for command in _lines(block)]
+    lines = [command for block in blocks_of(page) for command in block.commands]
+    texts = (block.text for block in blocks_of(page) if block.language == "text")
+    lines += [line.partition(" #")[0] for text in texts for line in text.splitlines()]
     for line in (*lines, *code_of(page)):
         for part in re.split(r"\s&&\s|\s\|\s|;\s", line):
             try:
@@ -106,14 +108,6 @@ def commands_of(page: str) -> Iterator[list[str]]:
                 given = given[1:]
             if given[:1] in (["ttsgraph"], ["make"]) or given[:2] == ["python", "-m"]:
                 yield given
-
-
-def _lines(block: Block) -> list[str]:
-    if block.language == "sh":
-        return block.commands
-    return [line.partition(" #")[0] for line in block.text.splitlines()] * (
-        block.language == "text"
-    )
 
 
 def check_ttsgraph(given: list[str]) -> None:
@@ -209,18 +203,3 @@ def test_results_are_generated(page: str) -> None:
     """A measured share has a decimal; outside of generated blocks none is typed."""
     text = re.sub(r"<!-- (\w+): written by.*?<!-- end of \1 -->", "", prose(page), flags=re.DOTALL)
     assert FIGURE.findall(text) == []
-
-
-def test_the_figure_of_folders_is_that_of_the_layer_contract() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    (layers,) = [
-        contract["layers"]
-        for contract in contracts["contracts"]
-        if contract.get("containers") == ["ttsgraph"]
-    ]
-    (figure,) = [b.text for b in blocks_of("CONTRIBUTING.md") if "checker/codecheck" in b.text]
-    rows = figure.partition("below its own\n")[2].splitlines()
-    named = [re.split(r"\s{2,}", row.strip())[0] for row in rows]
-    assert named == [layer for layer in layers if not layer.startswith("__")]
-    for name in re.findall(r"^([\w/]+)/\s", figure, re.MULTILINE):
-        assert (ROOT / name).is_dir(), name

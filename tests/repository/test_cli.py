@@ -9,8 +9,7 @@ import yaml
 
 from tests.support.cli import done
 from tests.support.oracles import CHAIN_OF_3_LLAMA_8B
-from tests.support.project import MODEL, ROOT, laptop_on
-from tests.support.stub_server import StubServer, serve
+from tests.support.project import ROOT
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain
 
@@ -53,14 +52,6 @@ def test_explain_says_what_theorem_1_says(project):
     assert f"{CHAIN_OF_3_LLAMA_8B:.1f} units" in said
 
 
-def use_stub(project: Path, url: str) -> tuple[str, ...]:
-    """A profile with one model, at this URL; returns the options that choose it."""
-    data = laptop_on({"only": MODEL | {"base_url": url, "served_as": "stub"}})
-    data["tasks"]["math"]["prompt"] = {"style": "chat"}
-    (project / "profiles" / "stub.yaml").write_text(yaml.safe_dump(data))
-    return ("--profile", "stub", "--task", "math")
-
-
 def nodes(*roles: str, model: str = "gemma-3-1b") -> list[dict]:
     return [{"id": i, "role": role, "model": model} for i, role in enumerate(roles)]
 
@@ -95,11 +86,3 @@ def test_bad_input_gets_one_line_and_exit_code_2(project, fails, command, expect
 def test_outside_a_project_it_says_so(tmp_path, monkeypatch, fails, command):
     monkeypatch.chdir(tmp_path)
     fails(command, "params.yaml: expected a settings file", "run this in a project's folder")
-
-
-def test_an_endpoint_that_refuses_or_lacks_the_model_is_named(project, fails):
-    asked = ("graph", "ask", write(project, chain(["only"])), "1 + 1")
-    refused = ("127.0.0.1:9", "no server at", "start the server, or correct base_url")
-    fails((*asked, *use_stub(project, "http://127.0.0.1:9/v1")), *refused)
-    with serve(StubServer(("other",))) as url:
-        fails((*asked, *use_stub(project, url)), "has no model 'stub'", "has other")

@@ -141,7 +141,7 @@ class TestSettingsText:
         with pytest.raises(DataError, match="nothing was written"):
             text.require_unchanged()
 
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=12)
     @given(
         st.dictionaries(
             st.text("abc_", min_size=1, max_size=20),
