@@ -11,7 +11,6 @@ from prefect import flow
 from ttsgraph.base.files import json_text, write_text
 from ttsgraph.reporting.answer import answer_of, brief, figures_of, metrics, table_of
 from ttsgraph.reporting.explain import ways
-from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_index, write_report
 from ttsgraph.reporting.report_data import Report, read_task
 from ttsgraph.settings.profile import load_params, load_profile
@@ -38,8 +37,7 @@ def report(profile: str | None = None) -> None:
         )
         for task, stage in stages.items()
     ]
-    as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
-    found = Report(name, settings, as_row, tasks)
+    found = Report(name, settings, f"profiles/{name}.yaml", tasks)
     write_report(REPORTS / name, found)
     write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
     write_text(answers_file(name).with_name("metrics.json"), json_text(metrics(found)))
@@ -60,8 +58,7 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
 
     pool = found.profile.model_pool()
     for task in found.tasks:
-        plots = REPORTS / found.name / "plots" / task.name
-        charts = [plots / "overview.png", plots / "candidates.png"]
+        charts = [REPORTS / found.name / "plots" / task.name / "overview.png"]
         stage = stages[task.name]
         for method in task.methods:
             history = Path(method.graph_file).with_name(HISTORY)

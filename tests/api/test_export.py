@@ -114,7 +114,6 @@ HOSTILE = (
     f'"""\n{HARM}\n"""',
     f"''')\n{HARM}\nr'''",
     f"{{% set x = {HARM} %}}",
-    f"\n{HARM}\n#",
     f"\r{HARM}\u2028{HARM}",
 )
 

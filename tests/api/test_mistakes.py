@@ -17,9 +17,6 @@ from tests.support.stub_server import serve
 
 ROWS = [{"question": f"What follows {k}?", "answer": f"It is {k + 1}"} for k in range(40)]
 KNOWN = {row["question"]: row["answer"] for row in ROWS}
-SAME = [row | {"answer": "yes"} for row in ROWS]
-TABLE = "question,a1,b1,c1\nx,1,2,3\n"
-UNQUOTED = "question,answer\nwhy, then,so\n"
 SUMS = ("--questions", "qa.jsonl")
 NOWHERE = "http://127.0.0.1:9/v1"
 
@@ -60,29 +57,23 @@ def edited(old: str, new: str, *then: str) -> Callable[[Place], list[str]]:
 
 MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "no such file": (lambda p: p.init(file="other.csv"), "other.csv"),
-    "an empty file": (lambda p: p.init(file=p.file("e.jsonl", "")), "e.jsonl"),
-    "no JSON": (lambda p: p.init(file=p.file("e.jsonl", "question,answer\n")), "e.jsonl:1"),
-    "no answers": (lambda p: p.init(file=p.file("e.csv", TABLE)), "expected answers in a column"),
-    "no quotes": (lambda p: p.init(file=p.file("e.csv", UNQUOTED)), "quote fields"),
     "few questions": (lambda p: p.init(file=p.file("e.jsonl", lines(ROWS[:4]))), "at least 10"),
-    "one answer": (lambda p: p.init(file=p.file("e.jsonl", lines(SAME))), "answers that differ"),
-    "a folder of files": (lambda p: p.init(file="profiles"), "it is a folder"),
     "a folder in use": (lambda p: p.init(name="."), "`ttsgraph add`"),
-    "a file as folder": (lambda p: p.init(name="qa.jsonl"), "found a file"),
     "an address without https": (lambda p: ["add", "--url", "models.example"], "https://"),
     "a team that is nowhere": (lambda p: ["compare", "--preset", "t.yaml"], "t.yaml: expected a"),
     "nothing to add": (lambda p: ["add"], "--questions"),
     "simulated models": (lambda p: ["add", *SUMS, "--profile", p.simulated()], "simulated"),
     "a name that is taken": (lambda p: ["add", *SUMS, "--name", "qa"], "--name"),
     "a name that is a path": (lambda p: ["add", *SUMS, "--name", "../qa"], "--name"),
-    "a setting without a value": (lambda p: ["add", "--url", p.url, "--set", "total"], "--set"),
     "a key for its name": (lambda p: p.init("--key-env", "sk-0123456789abcdefghij"), "variable"),
     "no server": (lambda p: ["init", "new", "--url", NOWHERE, *PRICES], NOWHERE),
     "a model that is not there": (lambda p: p.init("--model", "big"), "expected model 'big'"),
     "no price": (lambda p: ["init", "new", "--questions", "qa.jsonl", "--url", p.url], "--price"),
     "a price below nothing": (lambda p: p.init("--price", "small=-1,2"), "0 or more"),
-    "two endpoints at once": (lambda p: p.init("--url", NOWHERE), "`ttsgraph add"),
+    "a setting without a value": (lambda p: ["add", "--url", p.url, "--set", "total"], "--set"),
+    "a file as folder": (lambda p: p.init(name="qa.jsonl"), "found a file"),
     "a price of nobody": (lambda p: p.init("--price", "huge=1,2"), "huge"),
+    "two endpoints at once": (lambda p: p.init("--url", NOWHERE), "`ttsgraph add"),
     "a key that is not set": (lambda p: p.init("--key-env", "NOWHERE_KEY"), "NOWHERE_KEY"),
     "a budget that is none": (lambda p: p.init("--budget", "cheap"), "'cheap'"),
     "a port that is none": (lambda p: ["add", "--url", "http://a:bc/v1", *PRICES], "http://a:bc"),
@@ -91,11 +82,9 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "no such kind": (lambda p: p.init("--kind", "exactly"), "'exactly'"),
     "no such task": (lambda p: ["run", "--task", "other"], "'other'"),
     "a key of the profile that is none": (edited("limits: {}", "limit: {}", "run"), "limit"),
-    "another program's table": (lambda p: p.init(file=p.file("b.xlsx", "PK")), "save a table as"),
     "an option that is none": (lambda p: p.init("--question", "qa.jsonl"), "--questions"),
     "a graph that was not found": (lambda p: ["explain", "results/mine/q/found"], "`ttsgraph run`"),
     "a limit without end": (lambda p: ["run", "--limit", "inf"], "--limit"),
-    "a limit that is no number": (lambda p: ["run", "--limit", "nan"], "--limit"),
     "grading that is no JSON": (lambda p: p.init("--grading", "tolerance: [0.01"), "--grading"),
     "a limit below a call": (lambda p: ["run", "--limit", "0.0000001"], "limits.dollars"),
 }

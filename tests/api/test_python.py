@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import ttsgraph
-from tests.support.refusing import FILTERED, number_in, refusing
+from tests.support.refusing import FILTERED, refusing
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import budget_of, pool_of, questions_file
 from ttsgraph.base.errors import InputError, RunStopped
@@ -68,7 +68,7 @@ def test_a_search_finds_a_graph_within_the_budget(found):
 def test_it_answers_and_is_shown(found):
     result, _ = found
     assert result.ask("4 + 5").strip() in ("9", "10")
-    assert result.graph._repr_svg_().startswith("<svg")
+    assert result._repr_svg_().lstrip().startswith("<svg")
     assert "<- in use" in repr(result.compare())
 
 
@@ -175,7 +175,6 @@ def twice(
 
 
 CASES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
-    "a tenth of all": (("a", "b"), lambda text: number_in(text) % 10 == 3),
     "all of one": (("a",), lambda text: True),
     "all": (("a", "b"), lambda text: True),
 }

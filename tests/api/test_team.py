@@ -10,7 +10,7 @@ import yaml
 
 from tests.support.cli import done
 from tests.support.project import ROOT
-from ttsgraph.api.team import preset_case
+from ttsgraph.api.given import preset_case
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.parsing import load
 from ttsgraph.settings.profile import Profile

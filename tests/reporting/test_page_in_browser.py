@@ -3,7 +3,6 @@
 import re
 from contextlib import chdir
 
-import pandas as pd
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
@@ -82,21 +81,3 @@ def test_axe_finds_nothing_to_mend(built, started, theme):
     found = Axe().run(opened.page).response["violations"]
     assert [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found] == []
     opened.close()
-
-
-@in_browser
-def test_every_test_question_can_be_found_with_its_answers(open_page, built):
-    page = open_page()
-    unfold(page)
-    answers = pd.read_parquet(
-        built.parents[1] / "results/simulated-small/math/agent_reinforce/answers.parquet"
-    )
-    found = answers[answers["arm"] == "found"]
-    single = answers[answers["arm"] == "single"]
-    box = page.locator("#math-questions")
-    assert box.locator("output").inner_text() == f"{len(found)} of {len(found)} questions"
-    both = found.merge(single, on="question_id")
-    ahead = int((both["correct_x"] & ~both["correct_y"]).sum())
-    box.locator("select").select_option(label=f"right, but not: {single['label'].iloc[0]}")
-    assert box.locator("output").inner_text() == f"{ahead} of {len(found)} questions"
-    assert box.locator(".list > details:visible").count() == ahead

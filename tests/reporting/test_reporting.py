@@ -18,7 +18,7 @@ from ttsgraph.base.style import COLOURS
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel, routed, single
 from ttsgraph.reporting.answer import best_made_by_hand
-from ttsgraph.reporting.charts import LINE, chart_svg, overview, validated_front
+from ttsgraph.reporting.charts import LINE, chart_svg, overview
 from ttsgraph.reporting.figures import TableSource
 from ttsgraph.reporting.pictures import HEIGHT, Drawing, draw, graph_svg, write_picture
 from ttsgraph.stages.schemas import Evaluations, Trajectory
@@ -32,20 +32,6 @@ def test_colours_stand_out_from_the_page_and_words_can_be_read(theme):
     pairs = list(itertools.product(("ink", "quiet", "accent", "warn"), ("page", "raised")))
     for ink, back in [*pairs, ("ink", "warn-back")]:
         assert contrast(tones[ink], tones[back]) >= 4.5
-
-
-def test_the_front_is_of_validated_candidates_that_nothing_beats_in_score_and_cost():
-    frame = pd.DataFrame(
-        {
-            "accuracy": [0.9, 0.5, 0.6, 0.4, 0.8, 0.7, 0.55],
-            "budget_units": [1.0, 2.0, 3.0, 3.0, 9.0, 1.5, 1.5],
-            "split": ["train", *["val"] * 6],
-            "status": ["ok", "ok", "ok", "ok", "failed", "ok", "ok"],
-            "graph": ["a", "b", "c", "d", "e", "f", "f"],
-        }
-    )
-    front = validated_front([TableSource("archive.parquet", frame)])
-    assert [row.place for row in front] == ["6", "2"]
 
 
 @pytest.mark.parametrize("metric", ["flops", "dollars", "runtime"])

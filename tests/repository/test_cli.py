@@ -9,10 +9,9 @@ import yaml
 
 from tests.support.cli import done
 from tests.support.oracles import CHAIN_OF_3_LLAMA_8B
-from tests.support.project import MODEL, ROOT, laptop_on
-from tests.support.stub_server import StubServer, serve
+from tests.support.project import ROOT
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.graphs.topologies import chain
 
 PAPER = ("--profile", "paper")
 
@@ -24,12 +23,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def shown(ttsgraph):
-    """What a command prints, as data."""
-    return lambda *arguments: json.loads(ttsgraph(*arguments).stdout)
 
 
 @pytest.fixture
@@ -57,21 +50,6 @@ def test_explain_says_what_theorem_1_says(project):
     said = done("explain", file, *PAPER, "--task", "math")
     assert "width 1, depth 3" in said
     assert f"{CHAIN_OF_3_LLAMA_8B:.1f} units" in said
-
-
-def use_stub(project: Path, url: str) -> tuple[str, ...]:
-    """A profile with one model, at this URL; returns the options that choose it."""
-    data = laptop_on({"only": MODEL | {"base_url": url, "served_as": "stub"}})
-    data["tasks"]["math"]["prompt"] = {"style": "chat"}
-    (project / "profiles" / "stub.yaml").write_text(yaml.safe_dump(data))
-    return ("--profile", "stub", "--task", "math")
-
-
-def test_ask_runs_the_graph_on_a_served_model(project, shown):
-    file = write(project, parallel(["only"] * 3, "only", "voter"))
-    with serve(StubServer(("stub",), skill=1.0)) as url:
-        found = shown("graph", "ask", file, "12 + 7", *use_stub(project, url), "--trace")
-    assert (found["answer"], found["calls"], len(found["nodes"])) == ("19", 3, 4)
 
 
 def nodes(*roles: str, model: str = "gemma-3-1b") -> list[dict]:
@@ -108,11 +86,3 @@ def test_bad_input_gets_one_line_and_exit_code_2(project, fails, command, expect
 def test_outside_a_project_it_says_so(tmp_path, monkeypatch, fails, command):
     monkeypatch.chdir(tmp_path)
     fails(command, "params.yaml: expected a settings file", "run this in a project's folder")
-
-
-def test_an_endpoint_that_refuses_or_lacks_the_model_is_named(project, fails):
-    asked = ("graph", "ask", write(project, chain(["only"])), "1 + 1")
-    refused = ("127.0.0.1:9", "no server at", "start the server, or correct base_url")
-    fails((*asked, *use_stub(project, "http://127.0.0.1:9/v1")), *refused)
-    with serve(StubServer(("other",))) as url:
-        fails((*asked, *use_stub(project, url)), "has no model 'stub'", "has other")

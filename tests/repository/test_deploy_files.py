@@ -25,7 +25,6 @@ KUBERNETES = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
 UNIT = (DEPLOY / "ttsgraph.service").read_text()
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 PARAMS = yaml.safe_load((DEPLOY / "params.yaml").read_text())
-PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
 
 
 def of_kind(kind):
@@ -65,21 +64,6 @@ def test_linters_take_the_image_and_the_unit(tmp_path):
         unit.write_text(UNIT.replace("/srv/ttsgraph/.venv/bin/ttsgraph", "/bin/true"))
         done = subprocess.run([verifier, "verify", unit], capture_output=True, text=True)
         assert "ttsgraph.service" not in done.stderr
-
-
-def test_compose_names_what_it_has():
-    services = COMPOSE["services"]
-    for service in services.values():
-        assert ("image" in service) != ("build" in service)
-        for source in (volume.split(":")[0] for volume in service["volumes"]):
-            known = source in COMPOSE["volumes"] or source.startswith("${")
-            assert known or (DEPLOY / source).exists(), source
-    assert (DEPLOY / services["server"]["build"]["context"]).resolve() == ROOT
-    (job,) = PROMETHEUS["scrape_configs"]
-    (group,) = job["static_configs"]
-    assert group["targets"] == ["server:8080"]
-    secret = Path(job["authorization"]["credentials_file"])
-    assert services["prometheus"]["secrets"] == [secret.name] == list(COMPOSE["secrets"])
 
 
 def test_the_manifest_probes_what_the_server_answers():

@@ -12,8 +12,6 @@ from tests.support.docs_blocks import LANGUAGES, PAGES, blocks_of, not_run
 from tests.support.docs_project import STUB, DocsProject
 from tests.support.project import ROOT
 from tests.support.stub_server import serve
-from ttsgraph.base.parsing import load
-from ttsgraph.settings.profile import Params, Profile
 
 # Pages whose commands need no results, and little time.
 QUICK = ["docs/paper.md", "docs/method.md"]
@@ -51,26 +49,6 @@ def test_a_page_does_what_it_says(
             project.carry_out(block)
     finally:
         project.close()
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)])
-def test_settings_and_changes_to_the_code_are_accepted(
-    page: str, plain: DocsProject, tmp_path: Path
-) -> None:
-    project = plain.copy(tmp_path)
-    blocks = blocks_of(page)
-    for block in blocks:
-        if block.language == "diff" or (block.title and block.language != "sh"):
-            project.carry_out(block)
-            # What changed code accepts can't be told from here.
-            is_settings = block.title and block.title.endswith(".yaml")
-            if is_settings and not any(block.language == "diff" for block in blocks):
-                path = tmp_path / block.title.removeprefix("add to ")
-                load(Params if path.name == "params.yaml" else Profile, path)
-    for path in (tmp_path / "pipeline").rglob("*.py"):
-        before = ROOT / path.relative_to(tmp_path)
-        if not before.exists() or path.read_bytes() != before.read_bytes():
-            compile(path.read_text(), path, "exec")
 
 
 def test_every_block_can_be_carried_out_and_what_is_not_run_is_on_a_page() -> None:

@@ -93,14 +93,3 @@ def test_examples_run(project, name):
         f"{arguments}: {done.output} {done.exception}"
     )
     assert done.output.strip()
-
-
-def test_a_graph_is_explained_in_words(project):
-    done = CliRunner().invoke(app, ["explain", "graph.json"])
-    assert done.exit_code == 0, done.output
-    for part in (
-        "4 model calls a question",
-        "width 3, depth 2",
-        "step 2: node 3 (fuser",
-    ):
-        assert part in done.output

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from lab import python_path
 from tests.support.docs_blocks import PAGES, Block, blocks_of
@@ -99,18 +98,6 @@ def test_the_first_commands_of_a_page_lead_to_a_served_graph(page: str, tmp_path
     name = FileLoader((folder / served,)).names[0]
     assert name == "my@found"
     assert f"`{name}`" in (ROOT / page).read_text()
-
-
-@pytest.mark.slow
-def test_several_providers_are_given_as_the_page_says(tmp_path: Path) -> None:
-    text = block_with("docs/start.md", "TWO_KEY")
-    write_questions(tmp_path)
-    keys = {"ONE_KEY": "one-key-of-a-reader", "TWO_KEY": "two-key-of-a-reader"}
-    with serve(stub(keys["ONE_KEY"])) as one, serve(stub(keys["TWO_KEY"], big=0.9)) as two:
-        begin = f"ttsgraph init mine --questions my.csv --url {one} --key-env ONE_KEY\ncd mine\n"
-        typed(begin + text.replace("https://two.example/v1", two), tmp_path, **keys)
-    pool = yaml.safe_load((tmp_path / "mine/profiles/mine.yaml").read_text())["pool"]
-    assert [model["api_key_env"] for model in pool.values()] == ["ONE_KEY", "ONE_KEY", "TWO_KEY"]
 
 
 @pytest.mark.slow

@@ -1,10 +1,8 @@
 """What a command or a stage imports, which is what its first line waits for."""
 
 import json
-import re
 import subprocess
 import sys
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -69,17 +67,3 @@ def test_what_is_not_needed_is_not_imported(
     found = imported(code.replace("GRAPH", str(graph)))
     assert not (found | first_names(found)) & none_of
     assert len(found) <= most * floor
-
-
-def test_nothing_that_is_installed_with_it_is_torch_and_nothing_imports_it() -> None:
-    constraints = (ROOT / "requirements" / "constraints.txt").read_text().lower()
-    needs = [need for need in requires("ttsgraph") or [] if 'extra == "local"' not in need]
-    for name in WEIGHTS:
-        assert not re.search(rf"^{name}\b", constraints, re.MULTILINE)
-        assert not any(re.match(rf"{name}\b", need) for need in needs)
-    found = imported(
-        "import importlib, pkgutil, ttsgraph\n"
-        "for module in pkgutil.walk_packages(ttsgraph.__path__, 'ttsgraph.'):\n"
-        "    importlib.import_module(module.name)\n"
-    )
-    assert not first_names(found) & WEIGHTS

@@ -43,11 +43,6 @@ def test_a_recorded_answer_is_that_of_its_run(record: str, lock: str) -> None:
     assert kept[path] == hashlib.md5(told).hexdigest()
 
 
-def test_a_page_without_marks_is_left_alone() -> None:
-    with pytest.raises(InputError, match="between the lines"):
-        readme.with_block("# A project", "answer", ["text"])
-
-
 def test_the_last_report_goes_into_the_docs(tmp_path: Path) -> None:
     for name in ("lab", "published"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -69,13 +64,3 @@ def test_the_last_report_goes_into_the_docs(tmp_path: Path) -> None:
     for part in ("Simulated: no language model", task["sentence"], f"| {task['rows'][0][0]} |"):
         assert part in text
     assert f"]({readme.OVERVIEW.name})" in text
-
-
-def test_the_readme_names_the_strongest_graph_built_by_hand_in_text_and_table() -> None:
-    with chdir(ROOT):
-        text = "\n".join(readme.blocks()[readme.README]["coder"]())
-        study = readme.pd.read_csv(readme.CODER / "study-humaneval.csv")
-    by_hand = study[study["arm"].str.contains(" x ")]
-    best = by_hand.loc[by_hand["accuracy"].idxmax()]
-    assert f"by hand is *{best['arm']}*" in text
-    assert f"| {best['arm']} | {100 * best['accuracy']:.1f} % |" in text

@@ -141,7 +141,7 @@ class TestSettingsText:
         with pytest.raises(DataError, match="nothing was written"):
             text.require_unchanged()
 
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=12)
     @given(
         st.dictionaries(
             st.text("abc_", min_size=1, max_size=20),
@@ -151,16 +151,15 @@ class TestSettingsText:
             ),
             min_size=1,
         ),
-        st.booleans(),
     )
-    @example({"_": {"-_": None, "._": "+.", "1_": "0x", "-.inf": ".nan"}}, False)
-    def test_what_is_added_is_what_is_read(self, entry: dict[str, object], lines: bool) -> None:
+    @example({"_": {"-_": None, "._": "+.", "1_": "0x", "-.inf": ".nan"}})
+    def test_what_is_added_is_what_is_read(self, entry: dict[str, object]) -> None:
         text = SettingsText(Path("none.yaml"), "a: {}  # of a\n# of b\nb: 1\n")
-        text.add("a", "name", entry, lines)
+        text.add("a", "name", entry)
         assert text.plain == {"a": {"name": entry}, "b": 1}
         assert comments(text.text)[-2:] == [" of a", " of b"] or "#" in str(entry)
 
-    @pytest.mark.parametrize("name", ["laptop", "paper", "simulated", "coder"])
+    @pytest.mark.parametrize("name", ["laptop", "coder"])
     def test_the_profiles_that_ship_keep_settings_and_comments(self, name: str) -> None:
         text = SettingsText(ROOT / "profiles" / f"{name}.yaml")
         before = text.plain

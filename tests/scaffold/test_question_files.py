@@ -144,25 +144,6 @@ def test_a_workbook_without_its_package_names_the_extra(
         look_at(QuestionSource(tmp_path / "q.xlsx"))
 
 
-WITH_LETTERS = [
-    {"question": f"q{k}", "choices": {"text": ["w", "x", "y", "z"], "label": list("ABCD")}}
-    | {"answerKey": "ABCD"[k % 4]}
-    for k in range(12)
-]
-
-
-def test_numbers_in_a_file_of_letters_are_the_choices_own_labels(tmp_path: Path) -> None:
-    """As ARC has them: the key 2 among 1 to 4 is the second choice, in a file whose others are A
-    to D.
-    """
-    numbered = {"text": ["w", "x", "y", "z"], "label": list("1234")}
-    rows = [*WITH_LETTERS, {"question": "last", "choices": numbered, "answerKey": "2"}]
-    file = tmp_path / "arc.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    _, read = read_as("arc.jsonl", file, {"kind": "choice"})
-    assert read[-1].answer == "B"
-
-
 def test_a_very_long_file_is_looked_at_in_part(tmp_path: Path) -> None:
     rows = "".join(f"{k} + 1?,{k + 1}\n" for k in range(12_000))
     (tmp_path / "q.csv").write_text(f"question,answer\n{rows}")

@@ -1,8 +1,4 @@
-"""Colours of pictures: their contrast, and what an SVG file shows on a light and a dark page."""
-
-import re
-from collections.abc import Iterator
-from xml.etree import ElementTree
+"""Contrast of the colours of pictures."""
 
 import numpy as np
 
@@ -17,26 +13,3 @@ def linear(colour: str) -> np.ndarray:
 def contrast(one: str, other: str) -> float:
     dark, light = sorted(float(LUMINANCE @ linear(colour)) for colour in (one, other))
     return (light + 0.05) / (dark + 0.05)
-
-
-RULE = re.compile(r'(\[\w+="#\w+"\]|\.\w+)\{([^}]*)\}')
-
-
-def fills(svg: str, theme: str) -> Iterator[tuple[str, str]]:
-    """Tag and fill of each text and rectangle on a light or a dark page."""
-    light, _, dark = svg.partition("@media (prefers-color-scheme: dark){")
-    rules = dict(RULE.findall(light + dark * (theme == "dark")))
-
-    def filled(element: ElementTree.Element, fill: str) -> Iterator[tuple[str, str]]:
-        tag = element.tag.rpartition("}")[2]
-        fill = element.get("fill") or fill
-        for rule in (f".{element.get('class')}", f'[fill="{fill}"]'):
-            if found := re.search(r"\bfill:(#\w{6})", rules.get(rule, "")):
-                fill = found[1]
-                break
-        if tag in ("text", "rect"):
-            yield tag, fill
-        for inner in element:
-            yield from filled(inner, fill)
-
-    yield from filled(ElementTree.fromstring(svg), "#000000")

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jinja2
@@ -49,7 +48,10 @@ def export(deployed: DeployedVersion) -> str:
     if graph.adaptive or any("model" not in entry for entry in nodes.values()):
         reader = _reader(deployed.grader)
         functions += [most_frequent, decided, disagreement]
-    code = [_body(reasoning), *(inspect.getsource(function) for function in functions)]
+    source = inspect.getsource(reasoning)
+    imports = [each for each in ast.parse(source).body if isinstance(each, ast.ImportFrom)]
+    below = "\n".join(source.splitlines()[imports[-1].end_lineno :])
+    code = [below, *(inspect.getsource(function) for function in functions)]
     data = {
         "requests": {node.role: get_role(node.role).asks for node in graph.nodes},
         "nodes": nodes,
@@ -68,15 +70,6 @@ def export(deployed: DeployedVersion) -> str:
     )
 
 
-def _body(module: ModuleType) -> str:
-    """Return the source of a module below its imports."""
-    source = inspect.getsource(module)
-    imports = [
-        each for each in ast.parse(source).body if isinstance(each, ast.Import | ast.ImportFrom)
-    ]
-    return "\n".join(source.splitlines()[imports[-1].end_lineno :])
-
-
 def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> dict[str, Any]:
     """Return a node's entry in the program's data: its inputs and, unless it is a vote, the request
     to its model. Raises InputError if the node can't be exported.
@@ -84,8 +77,7 @@ def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> 
     role = get_role(node.role)
     if not (role.by_majority or (role.asks and role.read is None)):
         raise InputError(
-            f"node {node.id}: expected a vote, or a role that states its request and reads all"
-            f" answers, found {node.role}; {SERVE}"
+            f"node {node.id}: expected a vote or a plain role to export, found {node.role}; {SERVE}"
         )
     entry = {
         "role": node.role,
@@ -111,8 +103,7 @@ def _request(deployed: DeployedVersion, member: str) -> dict[str, Any]:
     model = deployed.profile.pool[manner.model]
     if not model.base_urls or model.api_key_header or model.query:
         raise InputError(
-            f"{member}: expected a model with a `base_url`, and without `api_key_header` and"
-            f" `query`, to export; {SERVE}"
+            f"{member}: expected a model with a `base_url`, without header and `query`; {SERVE}"
         )
     endpoint = replace(endpoint_of(manner.model, model), extra_body=None)
     url, sampling = endpoint.base_urls[0], manner.sampling
@@ -143,6 +134,5 @@ def _reader(task: Task) -> partial[str | None]:
         if reader.func.__module__.startswith("finalanswer."):
             return reader
     raise InputError(
-        "expected a graph without votes and gates, or a task kind whose parser is in the package"
-        f" finalanswer: answers of kind {task.name} can't be compared without ttsgraph; {SERVE}"
+        f"expected no votes and gates, or a kind of finalanswer, found kind {task.name}; {SERVE}"
     )

@@ -5,15 +5,14 @@ saved. A saved one is served and exported by commands.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ttsgraph.api.given import TASK, Models, profile_of, questions_file
-from ttsgraph.api.team import preset_case
-from ttsgraph.api.whole import METHOD, WholeSearch, search_whole, verdict_of
+from ttsgraph.api.given import TASK, Models, preset_case, profile_of, questions_file
+from ttsgraph.api.whole import METHOD, WholeSearch, search_whole
 from ttsgraph.base.extras import missing
 from ttsgraph.base.files import FOUND, json_text, read_json, write_text
 from ttsgraph.base.parsing import parse
@@ -21,7 +20,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.base.style import in_both_themes
 from ttsgraph.base.waiting import run
 from ttsgraph.deployment.bundle import DeployedVersion
-from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone
+from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.reporting.answer import sentence_for
@@ -58,7 +57,7 @@ class Comparison:
     use, whose row has the accuracy expected on new questions.
     """
 
-    rows: tuple[Mapping[str, Any], ...]
+    rows: Sequence[Mapping[str, Any]]
     used: str
     reason: str
     sentence: str = ""
@@ -67,11 +66,7 @@ class Comparison:
     verdict: str = ""
     """Statement on whether the compared team is worth its cost; "" without a team."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain data, which `Comparison(**data)` accepts."""
-        return asdict(self) | {"rows": [dict(row) for row in self.rows]}
-
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return iter(self.rows)
 
     def __str__(self) -> str:
@@ -87,18 +82,6 @@ class Comparison:
         return "\n".join([*lines, self.reason, *([self.verdict] if self.verdict else [])])
 
     __repr__ = __str__
-
-
-def _picture(graph: CollaborationGraph) -> str:
-    """Return a graph's picture as SVG, which notebooks show."""
-    from ttsgraph.reporting.pictures import graph_svg  # slow to import
-
-    return in_both_themes(graph_svg(graph)).strip()
-
-
-# Set in this module, which notebooks import, and not in the graph's module: stages depend on the
-# code of every module that they import, and drawing a graph affects none of their results.
-CollaborationGraph._repr_svg_ = _picture  # type: ignore[attr-defined]
 
 
 @dataclass(eq=False)
@@ -120,7 +103,7 @@ class Result:
 
     @property
     def graph(self) -> CollaborationGraph:
-        """Graph to use; a notebook draws it."""
+        """Graph to use."""
         return self.deployed.graph
 
     def compare(self) -> Comparison:
@@ -146,22 +129,22 @@ class Result:
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         self.deployed.write(place)
-        write_text(place / COMPARISON, json_text(self.tested.to_dict()))
+        write_text(place / COMPARISON, json_text(asdict(self.tested)))
         if self.searched is not None:
             try:
-                from ttsgraph.api.kept import write_kept  # needs the extra `page`
-
-                write_kept(place, self.searched, self.profile)
+                self.searched.write(place, self.profile)
             except ModuleNotFoundError as error:
                 missing(error)  # raises if no extra provides the module
         return place
 
+    def _repr_svg_(self) -> str:
+        """Return the graph's picture, which notebooks show."""
+        from ttsgraph.reporting.pictures import graph_svg  # slow to import
+
+        return in_both_themes(graph_svg(self.graph, self.deployed.profile.model_pool()))
+
     def __repr__(self) -> str:
-        graph = self.graph
-        return (
-            f"<Result: {len(graph.nodes)} nodes, width {graph.width}, depth {graph.depth};"
-            f" {self.tested.reason}>"
-        )
+        return f"<Result: {len(self.graph.nodes)} nodes; {self.tested.reason}>"
 
 
 def search(
@@ -217,8 +200,7 @@ def load(folder: str | Path) -> Result:
     message names the file.
     """
     place = Path(folder)
-    data = read_json(place / COMPARISON, "search")
-    comparison = Comparison(**data | {"rows": tuple(data["rows"])})
+    comparison = Comparison(**read_json(place / COMPARISON, "search"))
     return Result(DeployedVersion.read(place / "bundle.json"), comparison)
 
 
@@ -228,22 +210,21 @@ def result_of(searched: WholeSearch, profile: str = "search") -> Result:
     choice, deployed = searched.choice, searched.deployed
     # The score of the chosen graph on the questions that selected it is biased upwards.
     scores = ["accuracy", "accuracy_low", "accuracy_high"]
-    here = table.index[choice.place], scores
-    off = choice.expected - float(table.loc[here[0], "accuracy"])
+    row = table.iloc[choice.place]
+    off = choice.expected - float(row["accuracy"])
     if math.isfinite(off):
         # The shift is rounded to whole questions, so the number of right answers stays whole.
-        questions = int(table.loc[here[0], "n_scored"])
+        questions = int(row["n_scored"])
         off = round(off * questions) / questions
-        table.loc[here] = (table.loc[here].astype(float) + off).clip(0.0, 1.0)
-    shown = table[list(COLUMNS)].rename(columns=COLUMNS).to_dict("records")
-    rows = tuple({str(name): value for name, value in row.items()} for row in shown)
+        table.loc[row.name, scores] = (row[scores].astype(float) + off).clip(0.0, 1.0)
+    rows: list[Any] = table[list(COLUMNS)].rename(columns=COLUMNS).to_dict("records")
     tested = TableSource("test", table)
     alone = TableSource("profile", searched.project.folder.table("profile"))
     known = deployed.profile.model_pool(), alone, deployed.profile.budget.limit
-    sentence = sentence_for(tested, tested.rows[choice.place], *known)
-    used, verdict = str(rows[choice.place]["graph"]), verdict_of(searched)
-    comparison = Comparison(rows, used, choice.reason, sentence.striptags(), verdict)
-    return Result(deployed, comparison, searched.spent, searched=searched, profile=profile)
+    said = sentence_for(tested, tested.rows[choice.place], *known).striptags()
+    used = rows[choice.place]["graph"]
+    comparison = Comparison(rows, used, choice.reason, said, searched.verdict)
+    return Result(deployed, comparison, searched.spent, searched, profile)
 
 
 async def project_search(
@@ -275,12 +256,10 @@ async def project_search(
     folder = Path("results") / params.profile / task
     if team is not None:
         return result, result.save(folder / "compare" / team.stem)
-    table = result.compare()
-    found = table.rows[0]
-    used = next(row for row in table.rows if row["graph"] == table.used)
-    shown = ("accuracy", "cost")
-    scores = {"seed": params.seed} | {name: used[name] for name in shown}
-    scores |= {f"found_{name}": found[name] for name in shown}
+    tested = result.tested
+    used = next(row for row in tested if row["graph"] == tested.used)
+    scores = {"seed": params.seed, "accuracy": used["accuracy"], "cost": used["cost"]}
+    scores |= {f"found_{name}": tested.rows[0][name] for name in ("accuracy", "cost")}
     write_text(folder / SCORES, json_text(scores))
     return result, result.save(folder / FOUND)
 
@@ -288,7 +267,7 @@ async def project_search(
 @contextmanager
 def shown_progress(wanted: bool) -> Iterator[Publish]:
     """While a search runs, show how many questions are answered, also in a notebook; show nothing
-    if not `wanted`.
+    if not `wanted`, or if there is no terminal.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -296,16 +275,7 @@ def shown_progress(wanted: bool) -> Iterator[Publish]:
     counted = TextColumn("{task.completed:.0f} questions answered")
     columns = (TextColumn("search"), BarColumn(), counted, TimeElapsedColumn())
     console = Console(stderr=True)
-    bar = Progress(*columns, console=console, transient=True, disable=not wanted)
-    task = bar.add_task("search", total=None)
-
-    def publish(event: Event) -> None:
-        if isinstance(event, QuestionDone):
-            bar.start()  # not earlier, so that input errors appear without a bar
-            bar.advance(task)
-
-    try:
-        yield publish
-    finally:
-        if bar.live.is_started:
-            bar.stop()
+    hidden = not wanted or not (console.is_terminal or console.is_jupyter)
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        task = bar.add_task("search", total=None)
+        yield lambda event: bar.advance(task) if isinstance(event, QuestionDone) else None

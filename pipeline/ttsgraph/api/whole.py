@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from ttsgraph.base.errors import GraphError
+from ttsgraph.base.files import json_text, md5, write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import DeployedVersion, figures_of
 from ttsgraph.deployment.promotion import Arm, Choice, arms_of, choose
@@ -29,7 +30,9 @@ from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import project as before
 from ttsgraph.stages import steps
+from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import Folder, Project, StepModels
+from ttsgraph.stages.records import GateVerdict, write_record
 from ttsgraph.stages.starting import started
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
@@ -42,11 +45,12 @@ NO_PILOT = pd.DataFrame(
 )
 
 
-@dataclass(
-    frozen=True, slots=True, repr=False
-)  # asyncio would build this object's repr for each task
+@dataclass(frozen=True, slots=True, repr=False)
 class WholeSearch:
-    """A whole search: the project with its folder of tables, the test, and the gate's choice."""
+    """A whole search: the project with its folder of tables, the test, and the gate's choice.
+
+    It has no repr, because asyncio would build it for each task.
+    """
 
     project: Project
     method: str
@@ -78,6 +82,57 @@ class WholeSearch:
         figures = figures_of(tested.feedbacks[self.choice.place], self.graph, tested.table)
         known = project.task, self.graph, project.profile, tuple(project.questions["shots"])
         return DeployedVersion(*known, tested=figures)
+
+    @property
+    def verdict(self) -> str:
+        """Statement on whether the team, the last of the arms, is worth its cost; "" without a
+        team.
+        """
+        table = self.tested.table
+        if "team" not in set(table["arm"]):
+            return ""
+        used, team = self.arms[self.choice.place], self.arms[-1]
+        if used is team:
+            return f"worth it: no tested graph does as well as {team.label} for less"
+        p = paired(used.outcomes, team.outcomes).p_value()
+        shares = table["accuracy"]
+        share = f"for {used.units / team.units:.0%} of its cost " if team.units else ""
+        return (
+            f"not worth it: {used.label} has {shares[self.choice.place]:.1%} {share}where"
+            f" {team.label} has {shares.iloc[-1]:.1%} (p = {p:.3g}, paired on the same questions)"
+        )
+
+    def write(self, folder: Path, name: str) -> None:
+        """Write the tables and the page index.html that the stages would write into a folder.
+        `name` is the name of the search's profile.
+
+        A whole search uses no registry and, with a contest, has no pilot; the tables for these are
+        empty, or the page omits them. Raises ModuleNotFoundError if a package from the extra `page`
+        isn't installed.
+        """
+        from ttsgraph.reporting.page import write_report
+        from ttsgraph.reporting.report_data import Report, read_task
+
+        project, choice = self.project, self.choice
+        tables = folder / "tables"
+        project.folder.save(tables)
+        questions = tables / "questions.parquet"
+        dataset = {
+            "path": questions.as_posix(),
+            "md5": md5(questions),
+            "splits": {split: len(each) for split, each in project.questions.items()},
+        }
+        record = {"seed": project.seed, "dataset": dataset, "warm_from": None}
+        record["settings_sha256"] = settings_sha256(project.profile, project.task)
+        gate = {"verdict": choice.verdict, "reason": choice.reason}
+        gate |= self.tested.cases[choice.place].columns
+        verdict = tables / self.method / "verdict.json"
+        write_record(GateVerdict, verdict, {"gate": gate, "record": record})
+        settings = tables / "settings.json"
+        write_text(settings, json_text(project.profile.model_dump(mode="json")))
+        tasks = [read_task(project.task, questions, tables, [self.method])]
+        report = Report(name, project.profile, settings.as_posix(), tasks, folder.as_posix())
+        write_report(folder, report)
 
 
 async def search_whole(
@@ -122,16 +177,14 @@ async def search_whole(
             for line in filter(None, [report, *profile.no_checks(task, questions["train"])]):
                 say(line)
 
-            def shown(total: int) -> AbstractContextManager[Publish]:
-                return nullcontext(publish)
-
-            asked = StepModels(environment, speak, shown)
+            asked = StepModels(environment, speak, lambda total: nullcontext(publish))
             alone = await before.profile(project)(asked)
             if not alone["accuracy"].any():
                 say("warning: no model answers any question correctly; check the task's `kind`")
             project = _after_profile(project, team)
             environment.pool = project.profile.model_pool(task)
-            await _searched(project, method, asked, lambda: meter.now, publish)
+            await _first_graphs(project, asked)
+            await steps.search(project, method, lambda: meter.now, publish)(asked)
             test = steps.evaluate(project, method, [] if team is None else [team], thorough=False)
             tested = test.write(*await test.asked(environment, publish))
     for line in lines_of(calls):
@@ -140,6 +193,17 @@ async def search_whole(
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
     choice = choose(arms, profile.deploy.margin)
     return WholeSearch(project, method, tested, arms, choice, meter.now, len(calls))
+
+
+async def _first_graphs(project: Project, asked: StepModels) -> None:
+    """Run the steps before the search loop. Without a contest, the first one is the pilot, whose
+    results the agent reads.
+    """
+    if project.profile.init.contest.enabled:
+        project.folder.write("pilot", NO_PILOT)
+    else:
+        await before.pilot(project)(asked)
+    await started(project, asked)
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:
@@ -154,37 +218,3 @@ def _after_profile(project: Project, team: Case | None) -> Project:
     given = project.given
     budget = given.budget.model_copy(update={"limit": limit or given.budget.limit})
     return replace(project, given=given.model_copy(update={"budget": budget}))
-
-
-async def _searched(
-    project: Project, method: str, asked: StepModels, spent: Callable[[], Expense], publish: Publish
-) -> None:
-    """Run the steps between the profile stage and the test. Without a contest, the first step is
-    the pilot, whose results the agent reads.
-    """
-    if project.profile.init.contest.enabled:
-        project.folder.write("pilot", NO_PILOT)
-    else:
-        await before.pilot(project)(asked)
-    await started(project, asked)
-    await steps.search(project, method, spent, publish)(asked)
-
-
-def verdict_of(searched: WholeSearch) -> str:
-    """Return a statement on whether the team, the last of the arms, is worth its cost; "" without a
-    team.
-    """
-    table = searched.tested.table
-    if "team" not in set(table["arm"]):
-        return ""
-    team = searched.arms[-1]
-    used = searched.arms[searched.choice.place]
-    if used is team:
-        return f"worth it: no tested graph does as well as {team.label} for less"
-    p = paired(used.outcomes, team.outcomes).p_value()
-    shares = table["accuracy"]
-    share = f"for {used.units / team.units:.0%} of its cost " if team.units else ""
-    return (
-        f"not worth it: {used.label} has {shares[searched.choice.place]:.1%} {share}"
-        f"where {team.label} has {shares.iloc[-1]:.1%} (p = {p:.3g}, paired on the same questions)"
-    )

@@ -36,9 +36,7 @@ SHARED = {
 
 
 def command(
-    group: typer.Typer,
-    name: str | None = None,
-    shared: Callable[..., None] | None = None,
+    group: typer.Typer, name: str | None = None, shared: Callable[..., None] | None = None
 ) -> Callable[[Function], Function]:
     """Return a decorator that registers a function as a command of a group. Positional parameters
     are arguments, the others are options; their help is in the section `Args` of the docstring, or
@@ -75,15 +73,10 @@ def _described(function: Callable[..., Any]) -> tuple[str, list[inspect.Paramete
     return text, parameters
 
 
-def echo(*lines: str) -> None:
-    """Print lines, with secrets redacted."""
+def echo(*lines: Any) -> None:
+    """Print lines, and plain data as JSON, with secrets redacted."""
     for line in lines:
-        typer.echo(redact(line))
-
-
-def print_json(data: Any) -> None:
-    """Print plain data as JSON."""
-    typer.echo(json.dumps(data, indent=1))
+        typer.echo(redact(line if isinstance(line, str) else json.dumps(line, indent=1)))
 
 
 def params() -> Params:
@@ -103,32 +96,29 @@ def profile_named(name: str | None) -> tuple[Profile, str]:
     return load_profile(name), name
 
 
-def settings_of(profile: str | None, task: str | None) -> tuple[Profile, str, str]:
-    """Return the profile, its name, and the task; params.yaml names the defaults. Raises
-    SettingsError if there is no such profile or task, or if the profile is invalid.
+def measured(profile: str | None, task: str | None) -> tuple[Profile, str]:
+    """Return the profile, with measured costs if the task's profile stage has run, and the task;
+    params.yaml names the defaults. Raises SettingsError if there is no such profile or task.
     """
     loaded, name = profile_named(profile)
-    if task is None:
-        known = (each for each in params().tasks if each in loaded.tasks)
-        task = next(known, next(iter(loaded.tasks), ""))
-    loaded.task(task)
-    return loaded, name, task
-
-
-def measured(profile: str | None, task: str | None) -> tuple[Profile, str]:
-    """Return the profile, with measured costs if the task's profile stage has run, and the task."""
-    loaded, name, chosen = settings_of(profile, task)
-    return as_measured(loaded, name, chosen), chosen
-
-
-def as_measured(profile: Profile, name: str, task: str) -> Profile:
-    """Return the profile, with measured costs if the task's profile stage has run."""
+    task = task_of(loaded, task)
     path = Path("results", name, task, "profile.parquet")
     if not path.exists():
-        return profile
+        return loaded, task
     from ttsgraph.stages.project import as_measured  # imports pandas, which is slow
 
-    return as_measured(profile, task, path.parent)
+    return as_measured(loaded, task, path.parent), task
+
+
+def task_of(profile: Profile, task: str | None) -> str:
+    """Return the named task, by default the profile's first one in params.yaml. Raises
+    SettingsError if the profile has no such task.
+    """
+    if task is None:
+        known = (each for each in params().tasks if each in profile.tasks)
+        task = next(known, next(iter(profile.tasks), ""))
+    profile.task(task)
+    return task
 
 
 def is_graph_file(name: str) -> bool:
@@ -158,8 +148,8 @@ def loader_of(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
         registered = "@" in model or "/" not in model or re.fullmatch(r"[^/]+/\d+", model)
         if not Path(model).is_dir() and (folders or not registered):
             raise InputError(
-                f"{model}: expected either results folders or names like math@champion, but there"
-                " is no such folder; create it with `make repro` or `ttsgraph run`"
+                f"{model}: expected results folders, or names like math@champion, found no such"
+                " folder; `ttsgraph run` or `make repro` makes one"
             )
     from ttsgraph_flows.registry import RegistryLoader
 

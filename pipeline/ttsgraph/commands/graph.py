@@ -10,16 +10,7 @@ import typer
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import write_text
-from ttsgraph.commands.common import (
-    app,
-    command,
-    deployed,
-    echo,
-    is_graph_file,
-    measured,
-    params,
-    print_json,
-)
+from ttsgraph.commands.common import app, command, deployed, echo, is_graph_file, measured, params
 from ttsgraph.graphs.graph import CollaborationGraph
 
 if TYPE_CHECKING:
@@ -77,7 +68,7 @@ def ask(
         ask_graph(found, question, version.profile_with() if version else loaded, chosen, shots)
     )
     shown = {"answer": answer.text, "latency_s": answer.latency_s, "calls": answer.usage.calls}
-    print_json(shown | ({"nodes": dict(answer.node_texts)} if trace else {}))
+    echo(shown | ({"nodes": dict(answer.node_texts)} if trace else {}))
 
 
 @command(graph_app)
@@ -94,8 +85,7 @@ def draw(
     from ttsgraph.reporting import pictures
 
     if out.suffix not in pictures.FORMATS:
-        forms = " or ".join(pictures.FORMATS)
-        raise InputError(f"--out: expected a file name ending in {forms}, found {out}")
+        raise InputError(f"--out: expected a file name ending in .svg or .png, found {out}")
     version = None if is_graph_file(graph) else deployed(graph)
     found = version.graph if version else CollaborationGraph.read(Path(graph))
     pool = version.profile.model_pool() if version else None

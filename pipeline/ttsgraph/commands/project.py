@@ -16,20 +16,10 @@ import yaml
 from ttsgraph.base.ending import stopped_by_signals
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.secrets import refuse_secrets
-from ttsgraph.commands.common import (
-    app,
-    command,
-    echo,
-    measured,
-    params,
-    print_json,
-    profile_named,
-    settings_of,
-)
+from ttsgraph.commands.common import app, command, echo, measured, params, profile_named, task_of
 
 if TYPE_CHECKING:
     from ttsgraph.scaffold.add import Additions
-    from ttsgraph.scaffold.providers import Provider
 
 NO_PAGE = "page: not written; to get tables and plots, run pip install 'ttsgraph[page]'"
 
@@ -85,9 +75,9 @@ def init(folder: Path, **options: Any) -> None:
     from ttsgraph.scaffold import add
 
     wanted = _wanted(options)
-    lines = add.init(folder, wanted)
     then = "ttsgraph run" if wanted.provider else "ttsgraph add --url ... --questions ..."
-    echo(*lines, f"next: cd {folder}, then {then}; profiles/{add.PROFILE}.yaml has all settings")
+    then += f"; profiles/{add.PROFILE}.yaml has all settings"
+    echo(*add.init(folder, wanted), f"next: cd {folder}, then {then}")
 
 
 @command(app, "add", shared=_options)
@@ -102,8 +92,7 @@ def add_to(*, profile: str | None = None, **options: Any) -> None:
     used = profile or params().profile
     wanted = _wanted(options)
     task = "" if wanted.questions is None else f" --task {add.task_name(wanted)}"
-    lines = add.add(used, wanted)
-    echo(*lines, f"written to profiles/{used}.yaml; next: ttsgraph run{task}")
+    echo(*add.add(used, wanted), f"written to profiles/{used}.yaml; next: ttsgraph run{task}")
 
 
 def _wanted(given: Mapping[str, Any]) -> Additions:
@@ -111,45 +100,26 @@ def _wanted(given: Mapping[str, Any]) -> Additions:
     invalid.
     """
     from ttsgraph.scaffold.add import Additions
+    from ttsgraph.scaffold.providers import Provider, read_price
     from ttsgraph.scaffold.questions import QuestionSource
 
     grading = _mapping("--grading", given["grading"])
+    settings = _mapping("--set", given["setting"])
     columns = given["question_column"], given["answer_column"]
-    file = given["questions"]
-    questions = file and QuestionSource(
-        file, given["kind"], grading, *columns, not given["no_header"]
-    )
-    return Additions(_provider(given), questions, given["name"], given["budget"])
-
-
-def _provider(given: Mapping[str, Any]) -> Provider | None:
-    """Return the endpoint that a command's options name, or None if they name none. Raises
-    InputError if an option is invalid.
-    """
-    from ttsgraph.scaffold.providers import Provider, read_price
-
+    file, header = given["questions"], not given["no_header"]
+    questions = file and QuestionSource(file, given["kind"], grading, *columns, header)
     urls = given["url"] or []
     if len(urls) > 1:
         raise InputError(
-            f"--url: expected one endpoint, found {len(urls)}; add the others with `ttsgraph add"
-            " --url`, each with its own key, models and prices"
+            f"--url: expected one endpoint, found {len(urls)}; add others with `ttsgraph add --url`"
         )
-    if not urls:
-        return None
     key_env = given["key_env"] or None
     refuse_secrets({"api_key_env": key_env}, "--key-env")
-    prices = {}
-    for text in given["price"] or ():
-        name, _, values = text.rpartition("=")
-        prices[name] = read_price(f"--price {name}".rstrip(), values)
     names = (name.strip() for name in ",".join(given["model"] or ()).split(","))
-    return Provider(
-        urls[0].rstrip("/"),
-        key_env,
-        tuple(filter(None, names)),
-        prices,
-        _mapping("--set", given["setting"]),
-    )
+    models = tuple(filter(None, names))
+    prices = dict(map(read_price, given["price"] or ()))
+    provider = Provider(urls[0].rstrip("/"), key_env, models, prices, settings) if urls else None
+    return Additions(provider, questions, given["name"], given["budget"])
 
 
 def _mapping(option: str, text: str) -> dict[str, Any]:
@@ -215,10 +185,10 @@ def compare(*, preset: Path, task: str | None = None, profile: str | None = None
     """
     from ttsgraph.api.result import project_search, shown_progress
 
-    _, name, chosen = settings_of(profile, task)
+    loaded, name = profile_named(profile)
     settings = params().model_copy(update={"profile": name})
     with stopped_by_signals(), shown_progress(True) as publish:
-        work = project_search(settings, chosen, publish, echo, team=preset)
+        work = project_search(settings, task_of(loaded, task), publish, echo, team=preset)
         result, folder = asyncio.run(work)
     echo(str(result.compare()), f"written to {folder}")
 
@@ -234,28 +204,23 @@ def estimate(*, profile: str | None = None, task: str | None = None, json: bool 
 
     loaded, chosen = measured(profile, task)
     found = estimate_run(loaded, chosen)
-    if json:
-        print_json(found)
-    else:
-        echo(*_in_words(found))
+    echo(*([found] if json else _in_words(found)))
 
 
 def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield lines that describe an estimate: the expected cost, its range and its parts."""
-    expected = found["expected"]
-    low, high = (f"${value:.2g}" for value in expected["dollars_between"])
+    expected, agent, seconds = found["expected"], found["agent"], found["expected"]["seconds"]
+    by_stage = {**expected["calls"]}
+    total = by_stage.pop("total")
     yield (
         f"{found['task']}: ttsgraph run is expected to cost ${expected['dollars']:.2g} for"
-        f" {expected['calls']['total']:,} calls"
+        f" {total:,} calls"
     )
-    yield f"range: {low} to {high}"
-    stages = {name: calls for name, calls in expected["calls"].items() if name != "total" and calls}
-    by_stage = ", ".join(f"{stage} {calls:,}" for stage, calls in stages.items())
-    agent = found["agent"]
-    more = f"; agent at most ${agent['dollars']:.2g} more" if agent["calls"] else ""
-    seconds = expected["seconds"]
+    yield "range: {} to {}".format(*(f"${value:.2g}" for value in expected["dollars_between"]))
+    stages = ", ".join(f"{stage} {calls:,}" for stage, calls in by_stage.items() if calls)
     hours = "" if seconds is None else f"; about {seconds / 3600:.2g} h in all"
-    yield f"calls by stage: {by_stage}{hours}{more}; {found['note']}"
+    more = f"; agent at most ${agent['dollars']:.2g} more" if agent["calls"] else ""
+    yield f"calls by stage: {stages}{hours}{more}; {found['note']}"
 
 
 @command(app)
@@ -284,11 +249,10 @@ def prepare(*, profile: str | None = None) -> None:
     loaded, _ = profile_named(profile)
     if not loaded.hosted:
         raise InputError(
-            "expected a profile with locally served models, found one with engine"
-            f" {loaded.engine.kind}"
+            f"expected a profile with locally served models, found engine {loaded.engine.kind}"
         )
     python = loaded.engine.python
-    print_json({name: prepare_weights(name, m, python=python) for name, m in loaded.hosted.items()})
+    echo({name: prepare_weights(name, m, python=python) for name, m in loaded.hosted.items()})
 
 
 @command(app)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ttsgraph.commands.common import app, command, echo, loader_of, params, print_json
+from ttsgraph.commands.common import app, command, echo, loader_of, params
 
 cache_app = typer.Typer(help="Inspect and prune the cache of model calls.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
@@ -68,12 +68,7 @@ def served(task: str, path: Path | None = None) -> None:
 
 
 @command(app)
-def lineage(
-    version: str,
-    *,
-    check: bool = False,
-    json: bool = False,
-) -> None:
+def lineage(version: str, *, check: bool = False, json: bool = False) -> None:
     """Show a version's provenance with every link verified.
 
     Ends with exit code 5 if a link is broken. Example: ttsgraph lineage math@champion
@@ -86,10 +81,7 @@ def lineage(
     from ttsgraph_flows.lineage import lineage as walk
 
     walked = walk(version, params().tracking_uri)
-    if json:
-        print_json(walked.to_dict())
-    else:
-        typer.echo("\n".join(walked.lines(check)))
+    echo(*([walked.to_dict()] if json else walked.lines(check)))
     if walked.broken:
         links = ", ".join(f"{link.name} {link.subject}" for link in walked.broken)
         typer.echo(f"broken: {links}", err=True)
@@ -115,7 +107,7 @@ def promote(version: str) -> None:
     require_intact(wanted.label, registry.uri)
     before = registry.promote(wanted)
     refresh()
-    print_json({"champion": wanted.label, "before": before.label if before else None})
+    echo({"champion": wanted.label, "before": before.label if before else None})
 
 
 @command(app)
@@ -132,7 +124,7 @@ def rollback(task: str) -> None:
 
     left, now = Registry(params().tracking_uri).rollback(task)
     refresh()
-    print_json({"champion": now.label, "before": left.label})
+    echo({"champion": now.label, "before": left.label})
 
 
 @command(app)
@@ -169,7 +161,7 @@ def cache_stats() -> None:
     """
     from ttsgraph.runtime.clients import open_cache
 
-    print_json(open_cache().stats())
+    echo(open_cache().stats())
 
 
 @command(cache_app, "prune")
@@ -184,4 +176,4 @@ def cache_prune(*, unused_days: Annotated[float | None, typer.Option(min=0)] = N
     """
     from ttsgraph.runtime.clients import open_cache
 
-    print_json(open_cache().prune(unused_days))
+    echo(open_cache().prune(unused_days))

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ttsgraph.base.wording import counted
 from ttsgraph.evaluation.compare import paired
@@ -26,22 +26,12 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting.explain import in_brief, ways
-from ttsgraph.reporting.figures import (
-    COST_FORMS,
-    MISSING,
-    SPACE,
-    Row,
-    TableSource,
-    cut,
-    figure,
-    shown,
-)
+from ttsgraph.reporting.figures import COST_FORMS, SPACE, Row, TableSource, cut, figure, shown
 
 if TYPE_CHECKING:  # tables need an extra
     from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
 ASKED = ("n_scored", "n_unscored")
-HEADS = ("graph", "right", "interval", "price", "units", "time", "p")
 UNIT_HEADS = {"flops": "budget units", "dollars": "budget, $ per 1,000", "runtime": "budget, s"}
 """Heading of the column with costs in the budget's units, by the budget's metric."""
 
@@ -70,7 +60,7 @@ class Recommendation:
     `graph` is the graph in `row`. `method` has the results of the search method that `row` is from.
     """
 
-    task: str
+    task: TaskReport
     method: MethodReport
     row: Row
     graph: CollaborationGraph
@@ -84,7 +74,7 @@ class Recommendation:
     @property
     def serve(self) -> str:
         """Command that serves the graph."""
-        return f"ttsgraph serve {self.task}@champion"
+        return f"ttsgraph serve {self.task.name}@champion"
 
 
 def answer_of(
@@ -105,7 +95,7 @@ def answer_of(
     row = selected(method.test, method.lineage)
     graph = CollaborationGraph.from_json(row["graph"])
     sentence = sentence_for(method.test, row, pool, task.profile, limit)
-    return Recommendation(task.name, method, row, graph, sentence)
+    return Recommendation(task, method, row, graph, sentence)
 
 
 def selected(test: TableSource, lineage: Row) -> Row:
@@ -131,8 +121,7 @@ def _kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
 
     champion = methods[0]
     for method in methods[1:]:
-        pairs = paired(outcomes(method), outcomes(champion))
-        if pairs.p_value("greater") < 1 - confidence:
+        if paired(outcomes(method), outcomes(champion)).p_value("greater") < 1 - confidence:
             champion = method
     return champion
 
@@ -177,99 +166,96 @@ def sentence_for(
         return Markup("Nothing can be said: no test question could be scored.")
     graph = CollaborationGraph.from_json(row["graph"])
     words = figure(in_brief(graph, pool), row.at("graph"), "graph")
-    score = _score(row)
     found = test.where(arm="found")[0]
     call = best_call(test)
     if row.place != found.place:
         said = _instead(row, found, words)
     elif row["n_nodes"] == 1:
-        said = Markup("Don't use several calls: {} is the best that was found. ").format(words)
-        said += score
+        said = f"Don't use several calls: {words} is the best that was found. {_score(row)}"
     elif call is None:
-        said = Markup("Use this: {}. {}").format(words, score)
+        said = f"Use this: {words}. {_score(row)}"
     else:
         doubt = "" if ranks(call) == "ahead" else ", but it is not proven"
-        said = Markup("Use this{}: {}. {}{}").format(doubt, words, score, _against(row, call))
+        said = f"Use this{doubt}: {words}. {_score(row)}, {_against(row, call)}"
     said += _costs(row, graph)
     if row["budget_units"] < UNSPENT * limit < math.inf:
         said += _dearer(row, alone)
-    return said
+    return Markup(said)  # its parts are figures, which are escaped, and words of this module
 
 
-def _dearer(row: Row, alone: Iterable[Row]) -> Markup:
+def _dearer(row: Row, alone: Iterable[Row]) -> str:
     """Return the statement that most of the budget is unspent, with the score of the best model
     that costs more and scores higher, if there is one.
     """
     dearer = (each for each in alone if each["budget_units"] > row["budget_units"])
     best = _best([each for each in dearer if each["accuracy"] > row["accuracy"]])
     if best is None:
-        return Markup(" Most of the budget is unspent.")
-    return Markup(
-        " Most of the budget is unspent; one call of {}, which costs more, has {} of the training"
-        " questions right."
-    ).format(best["model"], best.figure("accuracy", "percent"))
+        return " Most of the budget is unspent."
+    model, right = escape(best["model"]), best.figure("accuracy", "percent")
+    return (
+        f" Most of the budget is unspent; one call of {model}, which costs more, has {right} of the"
+        " training questions right."
+    )
 
 
-def _against(found: Row, call: Row) -> Markup:
+def _against(found: Row, call: Row) -> str:
     """Return the comparison of the found graph with the best single call."""
     how = ranks(call)
     if how == "unclear":
-        said = Markup(", not shown to differ from the best single call's {}")
-        return said.format(call.figure("accuracy", "percent")) + _p(call)
+        right = call.figure("accuracy", "percent")
+        return f"not shown to differ from the best single call's {right}{_p(call)}"
     points = shown(found["accuracy"] - call["accuracy"], "points")
     less = figure(points, found.at("accuracy"), "points", less=call.at("accuracy"))
-    side = "above" if how == "ahead" else "below"
-    return Markup(", {} {} the best single call").format(less, side) + _p(call)
+    return f"{less} {'above' if how == 'ahead' else 'below'} the best single call{_p(call)}"
 
 
-def _instead(row: Row, found: Row, words: Markup) -> Markup:
+def _instead(row: Row, found: Row, words: Markup) -> str:
     """Return the recommendation of a baseline that the gate selected instead of the found graph."""
     one_call = row["n_nodes"] == 1
-    begin = Markup("Don't use a graph: {}" if one_call else "Use this: {}. It").format(words)
+    begin = f"Don't use a graph: {words}" if one_call else f"Use this: {words}. It"
     if not found["n_scored"]:
-        return begin + " could be scored, the found graph could not. " + _score(row)
+        return f"{begin} could be scored, the found graph could not. {_score(row)}"
     how, than, cost = INSTEAD[ranks(row)]
     whom = "" if one_call else f" {than} the graph that was found"
     units = "budget_units"
     ratio = row[units] / found[units] if found[units] else 1.0
     part = figure(shown(ratio, "part"), row.at(units), "part", per=found.at(units))
-    return Markup("{} {}{}{}, {} {}. {} against {}").format(
-        begin, how, whom, _p(row), cost, part, _score(row), found.figure("accuracy", "percent")
-    )
+    against = found.figure("accuracy", "percent")
+    return f"{begin} {how}{whom}{_p(row)}, {cost} {part}. {_score(row)} against {against}"
 
 
-def _score(row: Row) -> Markup:
+def _score(row: Row) -> str:
     right = row["accuracy"] * row["n_scored"]
     # If answers have scores between 0 and 1, their sum is rarely a whole number.
     what = "right" if abs(right - round(right)) < 1e-6 else "of the score"
     low, high = row.figure("accuracy_low", "bare"), row.figure("accuracy_high", "bare")
-    return Markup("{} {} ({} to {})").format(row.figure("accuracy", "percent"), what, low, high)
+    return f"{row.figure('accuracy', 'percent')} {what} ({low} to {high})"
 
 
-def _p(rival: Row) -> Markup:
+def _p(rival: Row) -> str:
     equals = "" if shown(rival["p_differs"], "p").startswith("<") else f"={SPACE}"
-    return Markup(" (p{}{}{})").format(SPACE, equals, rival.figure("p_differs", "p"))
+    return f" (p{SPACE}{equals}{rival.figure('p_differs', 'p')})"
 
 
-def _costs(row: Row, graph: CollaborationGraph) -> Markup:
+def _costs(row: Row, graph: CollaborationGraph) -> str:
     """Return the mean number of calls (only for a graph that may stop early), then the list price
     and the time of a question. A price of 0 and an unknown time are omitted.
     """
-    said = Markup("")
+    said = ""
     if graph.adaptive and sum(row[key] for key in ASKED):
         most = sum(get_role(node.role).calls_model for node in graph.nodes)
-        said += Markup(", in {} of {} calls on average").format(_each(row, "calls", "short"), most)
+        said += f", in {_each(row, 'calls', 'short')} of {most} calls on average"
     if row["dollars"]:
-        said += Markup(", for {}").format(price_of(row))
-    if shown(row["latency_s"], "time") != MISSING:
-        said += Markup(", {} each").format(row.figure("latency_s", "time"))
-    return said + "."
+        said += f", for {price_of(row)}"
+    if not pd.isna(row["latency_s"]):
+        said += f", {row.figure('latency_s', 'time')} each"
+    return f"{said}."
 
 
 def _each_of(row: Row, column: str) -> float:
     """Return a column's total per question asked, or NaN if none was asked."""
     asked = sum(row[key] for key in ASKED)
-    return float(row[column] / asked) if asked else float("nan")
+    return float(row[column] / asked) if asked else math.nan
 
 
 def _each(row: Row, column: str, form: str) -> Markup:
@@ -298,82 +284,77 @@ def figures_of(answer: Recommendation) -> dict[str, Any]:
     return {key: value for key, value in figures.items() if value == value}
 
 
-def recommendations(report: Report) -> list[tuple[TaskReport, Recommendation]]:
-    """Return each task with its recommendation."""
+def recommendations(report: Report) -> list[Recommendation]:
+    """Return the recommendation for each task."""
     pool = report.profile.model_pool()
     limit, confidence = report.profile.budget.limit, report.profile.deploy.confidence
-    return [(task, answer_of(task, pool, limit, confidence=confidence)) for task in report.tasks]
+    return [answer_of(task, pool, limit, confidence=confidence) for task in report.tasks]
 
 
 def metrics(report: Report) -> dict[str, dict[str, Any]]:
     """Return the numbers of each task's recommendation."""
-    return {task.name: figures_of(answer) for task, answer in recommendations(report)}
+    return {answer.task.name: figures_of(answer) for answer in recommendations(report)}
 
 
 def brief(report: Report) -> dict[str, Any]:
     """Return a report's summary: for each task the sentence, the serving command, lines that
     describe the graph, and a small table (the found graph and its rivals).
     """
+    pool = report.profile.model_pool()
+    tasks = []
+    for answer in recommendations(report):
+        table = table_of(answer, report.profile.budget.metric)
+        summary = {
+            "task": answer.task.name,
+            "sentence": answer.text,
+            "serve": answer.serve,
+            "graph_hash": answer.graph.content_hash,
+            "graph": [*ways(answer.graph, pool), *_branch_lines(answer)],
+            "heads": table[0],
+            "rows": table[1:],
+        }
+        tasks.append(summary)
     return {
         "profile": report.name,
         "simulated": report.simulated,
         "models": list(report.profile.pool),
-        "tasks": [_task(task, answer, report) for task, answer in recommendations(report)],
-    }
-
-
-def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str, Any]:
-    method = answer.method
-    own = method.answers.where(arm=answer.row["arm"], label=answer.row["label"])
-    texts = {row["id"]: str(row["text"]) for row in task.questions.where(split="test")}
-    graph = ways(answer.graph, report.profile.model_pool())
-    return {
-        "task": task.name,
-        "sentence": answer.text,
-        "serve": answer.serve,
-        "graph_hash": answer.graph.content_hash,
-        "graph": [*graph, *_branch_lines(answer.graph, own, texts)],
-        "heads": (table := table_of(answer, report.metric))[0],
-        "rows": table[1:],
+        "tasks": tasks,
     }
 
 
 def table_of(answer: Recommendation, metric: str) -> list[list[str]]:
-    """Return the rows of the small table: its headings, then a row for each graph in the test."""
-    heads = [UNIT_HEADS[metric] if head == "units" else head for head in HEADS]
-    return [heads, *(_cells(row, answer, metric) for row in answer.method.test)]
+    """Return the rows of the small table: its headings, then a row for each graph in the test. An
+    arrow marks the recommended graph.
+    """
+    table = []
+    for row in answer.method.test:
+        found = row["arm"] == "found"
+        mark = "→ " if row.place == answer.row.place else ""
+        low, high = (shown(row[f"accuracy_{end}"], "bare") for end in ("low", "high"))
+        cells = {
+            "graph": mark + (answer.method.finder if found else str(row["label"])),
+            "right": shown(row["accuracy"], "percent"),
+            "interval": f"{low} to {high}",
+            "price": shown(_each_of(row, "dollars"), "price"),
+            UNIT_HEADS[metric]: shown(row["budget_units"], COST_FORMS[metric]),
+            "time": shown(row["latency_s"], "time"),
+            "p": "" if found else shown(row["p_differs"], "p"),
+        }
+        table.append({head: cell.replace(SPACE, " ") for head, cell in cells.items()})
+    return [[*table[0]], *([*cells.values()] for cells in table)]
 
 
-def _cells(row: Row, answer: Recommendation, metric: str) -> list[str]:
-    """Return the cells of a row of the small table; an arrow marks the recommended graph."""
-    found = row["arm"] == "found"
-    mark = "→ " if row.place == answer.row.place else ""
-    cells = [
-        mark + (answer.method.finder if found else str(row["label"])),
-        shown(row["accuracy"], "percent"),
-        f"{shown(row['accuracy_low'], 'bare')} to {shown(row['accuracy_high'], 'bare')}",
-        shown(_each_of(row, "dollars"), "price"),
-        shown(row["budget_units"], COST_FORMS[metric]),
-        shown(row["latency_s"], "time"),
-        "" if found else shown(row["p_differs"], "p"),
-    ]
-    return [cell.replace(SPACE, " ") for cell in cells]
-
-
-def _branch_lines(
-    graph: CollaborationGraph, answers: Sequence[Row], texts: Mapping[str, str]
-) -> Iterator[str]:
+def _branch_lines(answer: Recommendation) -> Iterator[str]:
     """Yield a line for each branch of a route: its share of the test questions, its score on them,
     and examples.
-
-    `answers` are the rows with this graph's answers; `texts` maps the questions' ids to their text.
     """
+    graph = answer.graph
     if graph.route is None:
         return
+    texts = {row["id"]: str(row["text"]) for row in answer.task.questions.where(split="test")}
     sent: list[list[Row]] = [[] for _ in graph.branches]
-    for row in answers:
-        asked = {int(i) for i in json.loads(row["nodes"])}
-        if asked:
+    for row in answer.method.answers.where(arm=answer.row["arm"], label=answer.row["label"]):
+        if asked := {int(i) for i in json.loads(row["nodes"])}:
             sent[graph.route.taken(asked)].append(row)
     total = sum(map(len, sent))
     for k, rows in enumerate(sent):

@@ -1,4 +1,4 @@
-"""Plots of a task, made with Altair: score against cost, every candidate, and a pilot's sweeps.
+"""Plots of a task, made with Altair: score against cost, and a pilot's sweeps.
 
 Each mark has the columns of its table row and the row's source (`at`), which is also the mark's
 description in the picture.
@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
-import numpy as np
 
-from ttsgraph.base.style import COST_TITLES, PLOTS, by_name
-from ttsgraph.evaluation.objective import pareto_front
+from ttsgraph.base.style import COST_TITLES, PLOTS
 from ttsgraph.reporting.figures import Row, TableSource
 
 if TYPE_CHECKING:
@@ -28,8 +26,6 @@ SCORES = ("accuracy", "accuracy_low", "accuracy_high", "n_scored", "budget_units
 FAINT = 0.3
 LINE, LETTER = 15, 6.5
 """Height of a line of text and width of a letter, in pixels."""
-MOST = 1500
-"""Maximum number of a method's candidates in a plot, not counting the Pareto front."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +47,8 @@ def chart_svg(chart: Chart, simulated: bool) -> str:
     return str(vl_convert.vegalite_to_svg(chart.spec | look))
 
 
-def _spec(layers: Sequence[alt.Chart], height: int) -> Spec:
-    spec: Spec = alt.layer(*layers).properties(width=WIDTH, height=height).to_dict()
-    return spec
+def _spec(layers: Sequence[alt.Chart], height: int) -> Any:
+    return alt.layer(*layers).properties(width=WIDTH, height=height).to_dict()
 
 
 def _marks(values: Sequence[Spec]) -> alt.Chart:
@@ -65,22 +60,6 @@ def _marks(values: Sequence[Spec]) -> alt.Chart:
 
 def _percent(column: str, title: str) -> alt.Y:
     return alt.Y(f"{column}:Q").title(title).axis(format=".0%", tickCount=6).scale(zero=False)
-
-
-def _whiskers(marks: alt.Chart) -> alt.Chart:
-    """Return a plot of the intervals of accuracy, on the accuracy axis of `marks`."""
-    low = alt.Y("accuracy_low:Q").scale(zero=False)
-    return marks.encode(y=low, y2="accuracy_high:Q")
-
-
-def _cost(metric: str) -> alt.X:
-    """Return the axis of a question's cost in the budget's metric. Labels in dollars are per 1,000
-    questions.
-    """
-    axis: Spec = {"tickCount": 7}
-    if metric == "dollars":
-        axis["labelExpr"] = "format(1000 * datum.value, '~r')"
-    return alt.X("budget_units:Q").title(COST_TITLES[metric]).axis(**axis)
 
 
 def overview(task: TaskReport, used: Row, metric: str) -> Chart:
@@ -98,29 +77,32 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
     for name, row in rows.values():
         what = "best single call: " if row["arm"] == "single" and row is not used else ""
         if row["n_scored"]:
-            values.append(row.record((*SCORES, "arm")) | {"name": f"{what}{name}"})
+            values.append(row.values_of((*SCORES, "arm")) | {"name": f"{what}{name}"})
     height, title = 270, "right, of the test questions (%)"
     dearest = max((value["budget_units"] for value in values), default=1.0)
     _set_apart(values, height)
     blue, orange = (alt.value(f"var(--series-{k})") for k in range(2))
     named = alt.when("datum.arm === 'found'").then(orange).when("datum.arm === 'single'").then(blue)
     tone = named.otherwise(alt.value("var(--quiet)"))
-    x = _cost(metric).scale(domain=[0, 1.05 * dearest or 1], nice=False)
+    # Dollars are per 1,000 questions.
+    labels: Spec = {"labelExpr": "format(1000 * datum.value, '~r')"} if metric == "dollars" else {}
+    x = alt.X("budget_units:Q").title(COST_TITLES[metric]).axis(tickCount=7, **labels)
+    x = x.scale(domain=[0, 1.05 * dearest or 1], nice=False)
     base = _marks(values).encode(x=x, y=_percent("accuracy", title))
+    whiskers = base.encode(y=alt.Y("accuracy_low:Q").scale(zero=False), y2="accuracy_high:Q")
     names = base.encode(y=_percent("name_y", title), text="name:N")
     # Names are to the left of points in the right half, unless a name would cross the axis.
     pixels = f"datum.budget_units * {WIDTH / (1.05 * dearest or 1)}"
     left_of = f"{pixels} > max({WIDTH / 2}, 14 + {LETTER} * length(datum.name))"
     layers = [
-        _whiskers(base).mark_rule(opacity=0.5).encode(color=tone),
+        whiskers.mark_rule(opacity=0.5).encode(color=tone),
         base.mark_point(filled=True, size=110, opacity=1, shape="diamond").encode(color=tone),
         base.transform_filter("datum.name === 'use this'").mark_point(size=330, color="var(--ink)"),
         names.transform_filter(left_of).mark_text(align="right", dx=-14, limit=290),
         names.transform_filter(f"!({left_of})").mark_text(align="left", dx=14, limit=290),
     ]
     words = (
-        "Accuracy on test questions against the cost of a question, with intervals: found graphs"
-        " and rivals. A ring marks the recommended graph. Tables below."
+        "Test accuracy against cost, with intervals; a ring marks the graph to use. Tables below."
     )
     # Padding makes room for names in fonts that are wider than the one Vega measures.
     spec = {"padding": {"left": 5, "top": 5, "bottom": 5, "right": 30}} | _spec(layers, height)
@@ -136,57 +118,6 @@ def _set_apart(values: Sequence[Spec], height: int) -> None:
         place = value["name_y"] = max(value["accuracy"], place + (high - low) * LINE / height)
 
 
-def candidates(task: TaskReport, front: Sequence[Row], metric: str, limit: Row) -> Chart:
-    """Return the plot of score against cost for all scored candidates (at most MOST of a method,
-    spread evenly over its search), with the Pareto front.
-    """
-    columns = (*SCORES, "method", "split")
-    values = []
-    for method in task.methods:
-        rows = [row for row in method.archive if not math.isnan(row["accuracy"])]
-        shown = np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)
-        values += [rows[place].record(columns) for place in shown]
-    x, y = _cost(metric), _percent("accuracy", "right (%)")
-    looks = by_name([method.name for method in task.methods])
-    colour = alt.Color("method:N").title(None).scale(**looks["color"])
-    shape = alt.Shape("method:N").title(None).scale(**looks["shape"])
-    faint = alt.when("datum.split === 'val'").then(alt.value(0.85)).otherwise(alt.value(FAINT))
-    bound = _marks([{"at": limit.at("budget.limit"), "limit": limit["budget.limit"]}])
-    budget = bound.encode(x="limit:Q")
-    word = budget.encode(y=alt.value(0), text=alt.value("budget"))
-    dots = _marks(values).encode(x=x, y=y, color=colour, shape=shape, opacity=faint)
-    best = _marks([row.record(columns) for row in front]).encode(x=x, y=y)
-    layers = [
-        budget.mark_rule(strokeDash=[4, 4], color="var(--warn)"),
-        word.mark_text(align="right", dx=-5, dy=8, color="var(--warn)"),
-        dots.mark_point(filled=True, size=34),
-        _whiskers(best).mark_rule(),
-        best.encode(order="budget_units:Q").mark_line(interpolate="step-after", color="var(--ink)"),
-        best.mark_point(filled=True, size=80, color="var(--ink)", opacity=1),
-    ]
-    words = (
-        "Accuracy against the cost of a question, a point for each candidate, with the Pareto front"
-        " as a line and the budget as a dashed rule. The table below has the front."
-    )
-    title = f"{task.name}: score and cost of every candidate"
-    return Chart("candidates", title, words, _spec(layers, 340))
-
-
-def validated_front(archives: Sequence[TableSource]) -> list[Row]:
-    """Return the rows on the Pareto front of validated candidates, from cheap to expensive.
-
-    If a graph was validated more than once, only its last validation counts, because it has the
-    most questions.
-    """
-    last = {
-        (row.file, row["graph"]): row
-        for archive in archives
-        for row in archive.where(split="val", status="ok")
-    }
-    rows = list(last.values())
-    return [rows[k] for k in pareto_front([(row["accuracy"], row["budget_units"]) for row in rows])]
-
-
 def sweeps(task: str, table: TableSource) -> list[Chart]:
     """Return a plot for each sweep of a pilot.
 
@@ -197,7 +128,8 @@ def sweeps(task: str, table: TableSource) -> list[Chart]:
 
 
 def _sweep(task: str, name: str, rows: Sequence[Row]) -> Chart:
-    values = [row.record((*SCORES, "label", "within_budget")) for row in rows]
+    columns = (*SCORES, "label", "within_budget")
+    values = [row.values_of(columns) for row in rows if row["n_scored"]]
     x = alt.X("accuracy:Q").title("right (%)").axis(format=".0%", tickCount=6).scale(zero=False)
     faint = alt.when("datum.within_budget").then(alt.value(1)).otherwise(alt.value(FAINT))
     line = alt.Y("label:N").title(None).sort(None)

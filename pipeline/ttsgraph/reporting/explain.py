@@ -38,7 +38,7 @@ def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]
 def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
     """Yield lines that describe the steps of a graph or, if it has a route, of each branch."""
     if graph.route is None:
-        yield from (f"step {step}: {what}" for step, what in steps(graph, pool))
+        yield from steps(graph, pool)
         yield f"the final answer is that of node {graph.sink}, the {graph.node(graph.sink).role}"
         return
     router = graph.route.router
@@ -56,7 +56,7 @@ def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
             line += f"; alone it has {100 * learnt['alone'][k]:.1f} % of all questions right"
         yield line
         if len(branch.nodes) > 1:
-            yield from (f"step {step}: {what}" for step, what in steps(branch, pool))
+            yield from steps(branch, pool)
     if learnt:
         yield (
             f"on each question as one that the router was not learnt on, the route has"
@@ -64,17 +64,15 @@ def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
         )
 
 
-def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str]]:
-    """Yield, for each group of nodes that do the same in one step, the step's number and a
-    description.
-    """
+def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
+    """Yield a line for each group of nodes that do the same in one step."""
     for step, level in enumerate(graph.levels, 1):
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i in level:
             node = graph.node(i)
             alike[node.role, node.model, repr(node.settings), graph.predecessors[i]].append(i)
         for ids in alike.values():
-            yield step, _doing(graph, ids, pool)
+            yield f"step {step}: {_doing(graph, ids, pool)}"
 
 
 def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> str:
@@ -105,10 +103,8 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     """Yield the cost of a question in dollars, and in the budget's units, whether it is within the
     budget.
     """
-    yield (
-        f"a question of {task} costs about"
-        f" ${profile.cost_model(task, 'dollars').graph_cost(graph):.3g}"
-    )
+    dollars = profile.cost_model(task, "dollars").graph_cost(graph)
+    yield f"a question of {task} costs about ${dollars:.3g}"
     budget = profile.budget
     cost = profile.cost_model(task)
     most = max(cost.graph_cost(branch) for branch in graph.branches)

@@ -1,8 +1,8 @@
 """Figures, their formats, and the tables they come from.
 
 Every figure on the page is a `<data>` element whose `data-at` names its source:
-`results/.../test.parquet#0/accuracy` is a cell, `...#sum/calls` the sum of a column, and
-`results/.../search.json#/front` a place in a JSON file; `data-as` names the figure's format.
+`results/.../test.parquet#0/accuracy` is a cell, and `results/.../search.json#/calls` a place in a
+JSON file; `data-as` names the figure's format.
 Readers can therefore look up every figure, and a test checks them all. The README and the terminal
 show the same sentences without the elements.
 """
@@ -15,8 +15,6 @@ from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
-
-from ttsgraph.evaluation.environment import CONFIDENCE
 
 MISSING = "–"
 SPACE = "\N{NO-BREAK SPACE}"
@@ -88,7 +86,6 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "points": lambda value: f"{abs(100 * value):.1f} points",
     "share": lambda value: f"{100 * value:.0f}{SPACE}%",
     "count": lambda value: f"{value:,.0f}",
-    "number": lambda value: f"{value:.0f}",
     "short": lambda value: f"{value:.1f}",
     "fine": lambda value: f"{value:.2f}",
     "thousand": lambda value: significant(1000 * value),
@@ -109,8 +106,8 @@ def shown(value: Any, form: str) -> str:
     return FORMATS[form](value)
 
 
-def cut(text: str, most: int) -> str:
-    """Return a text, shortened to `most` characters."""
+def cut(text: str, most: int = 600) -> str:
+    """Return a text, shortened to `most` characters; tables have the full text."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -160,15 +157,9 @@ class Row:
         """Return a value, which may be a string, as a figure."""
         return figure(shown(self[key], form), self.at(key), form)
 
-    def record(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return data for a plot: the values of the columns, with None for NaN, and the row's
-        source as `at`.
-        """
-        record: dict[str, Any] = {"at": f"{self.file}#{self.place}"}
-        for column in columns:
-            value = self[column]
-            record[column] = None if isinstance(value, float) and math.isnan(value) else value
-        return record
+    def values_of(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Return the values of these columns and, as `at`, the row's source."""
+        return {"at": f"{self.file}#{self.place}"} | {column: self[column] for column in columns}
 
 
 @dataclass(frozen=True)
@@ -195,20 +186,9 @@ class TableSource:
         return [row for row in self.rows if all(row[key] == value for key, value in wanted.items())]
 
 
-def total(source: TableSource, column: str, form: str = "count") -> Markup:
-    """Return the sum of a column as a figure."""
-    text = shown(source.frame[column].sum(), form)
-    return figure(text, f"{source.file}#sum/{column}", form)
-
-
 def interval(row: Row) -> Markup:
     """Return a row's accuracy and its interval in percent, for the page."""
     share, low, high = (row.figure(f"accuracy{end}", "percent") for end in ("", "_low", "_high"))
     if pd.isna(row["accuracy"]):
         return share
     return Markup('{} <span class="interval">({} to {})</span>').format(share, low, high)
-
-
-def confidence() -> Markup:
-    """Return the confidence level of all intervals, as an element of the page."""
-    return Markup('<data data-constant="confidence">{}</data>').format(shown(CONFIDENCE, "share"))

@@ -3,7 +3,6 @@ with its pictures as files next to it.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,25 +13,14 @@ from markupsafe import Markup
 
 from ttsgraph.base.files import write_text
 from ttsgraph.base.style import COLOURS
-from ttsgraph.reporting import charts, figures
-from ttsgraph.reporting.answer import (
-    Recommendation,
-    best_call,
-    best_made_by_hand,
-    price_of,
-    ranks,
-    recommendations,
-)
+from ttsgraph.evaluation.environment import CONFIDENCE
+from ttsgraph.reporting import answer, charts, figures
 from ttsgraph.reporting.explain import in_brief, ways
-from ttsgraph.reporting.figures import Row, TableSource
+from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.pictures import FORMATS, TEMPLATES, graph_svg, new_templates, write_picture
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
 FIRST_COLUMNS = ["task", "method", "arm", "label", *charts.SCORES[:4], "n_unscored"]
-Column = tuple[str, str, str]
-"""Heading, name in the table, and format of a column."""
-MOST = 600
-"""Maximum number of characters of a question or answer on the page; tables have the full text."""
 
 
 class Part:
@@ -40,40 +28,39 @@ class Part:
     text description and its SVG.
     """
 
-    def __init__(self, report: Report, task: TaskReport, answer: Recommendation) -> None:
-        self.task = task
-        self.answer = answer
-        self.call = best_call(answer.method.test)
-        self.by_hand = best_made_by_hand(answer.method.test)
-        self.front = charts.validated_front([method.archive for method in task.methods])
+    def __init__(self, report: Report, advice: answer.Recommendation) -> None:
+        self.answer = advice
+        self.task = task = advice.task
+        self.call = answer.best_call(advice.method.test)
+        self.by_hand = answer.best_made_by_hand(advice.method.test)
         self.sweeps = charts.sweeps(task.name, task.pilot)
-        overview = charts.overview(task, answer.row, report.metric)
-        candidates = charts.candidates(task, self.front, report.metric, report.settings)
+        overview = charts.overview(task, advice.row, report.profile.budget.metric)
         self.pictures = {
             chart.name: (chart.alt, charts.chart_svg(chart, report.simulated))
-            for chart in (overview, candidates, *self.sweeps)
+            for chart in (overview, *self.sweeps)
         }
         pool = report.profile.model_pool()
         graphs = {f"graph_{method.name}": method.graph for method in task.methods}
-        for name, graph in {"graph_to_use": answer.graph, **graphs}.items():
+        for name, graph in {"graph_to_use": advice.graph, **graphs}.items():
             what = f"{name.replace('_', ' ').capitalize()}, {task.name}"
             svg = graph_svg(graph, pool, what, report.simulated)
             self.pictures[name] = f"{what}: {in_brief(graph, pool)}", svg
 
 
-def write_report(folder: Path, report: Report) -> Path:
+def write_report(folder: Path, report: Report) -> None:
     """Write the page, every picture as SVG and PNG, and comparison.csv (every test score in one
-    table); return the page's path.
+    table).
     """
-    parts = [Part(report, task, answer) for task, answer in recommendations(report)]
+    parts = [Part(report, advice) for advice in answer.recommendations(report)]
     for part in parts:
         for name, (_, svg) in part.pictures.items():
             for ending in FORMATS:
                 write_picture(svg, folder / "plots" / part.task.name / f"{name}{ending}")
-    page = page_templates(report).get_template("page.html.j2").render(parts_of=parts)
+    form = figures.COST_FORMS[report.profile.budget.metric]
+    template = page_templates(report).get_template("page.html.j2")
+    page = template.render(parts_of=parts, cost_form=form)
     write_text(folder / "comparison.csv", _comparison(report))
     write_text(folder / "index.html", page)
-    return folder / "index.html"
 
 
 def _comparison(report: Report) -> str:
@@ -90,7 +77,7 @@ def _comparison(report: Report) -> str:
     return str(table[[*FIRST_COLUMNS, *others]].to_csv(index=False))
 
 
-def write_index(folder: Path) -> Path:
+def write_index(folder: Path) -> None:
     """Write index.html with the recommendations and a link to each profile's page below this
     folder.
 
@@ -99,47 +86,42 @@ def write_index(folder: Path) -> Path:
     """
     import vl_convert  # large, and needs the extra `page`
 
-    exports = "Object.assign(window, { vegaEmbed });"
-    write_text(folder / "vega.js", vl_convert.javascript_bundle(exports, "5.21"))
+    script = vl_convert.javascript_bundle("Object.assign(window, { vegaEmbed });", "5.21")
+    write_text(folder / "vega.js", script)
     profiles = {
         path.parent.name: json.loads(path.read_text(encoding="utf-8"))["tasks"]
         for path in sorted(folder.glob("*/answers.json"))
     }
     page = page_templates(None).get_template("index.html.j2").render(profiles=profiles)
     write_text(folder / "index.html", page)
-    return folder / "index.html"
 
 
 def page_templates(report: Report | None) -> Templates:
     """Return the templates with all filters and globals; `report` is None for the index."""
     templates = new_templates()
     templates.filters |= {
-        "capitalize_first": lambda text: text[:1].upper() + text[1:],
-        "cut": lambda text, most=MOST: figures.cut(text, most),
+        "cut": figures.cut,
         "json": json.loads,
     }
     templates.globals |= {
         "report": report,
         "style": _style(),
         "script": (TEMPLATES / "page.js").read_text(encoding="utf-8"),
-        "cost_form": figures.COST_FORMS[report.metric] if report else "",
         "cells": _cells,
         "questions_of": questions_of,
-        "stages": _stages,
         "ways": ways,
-        "price_of": price_of,
+        "price_of": answer.price_of,
         "num": Row.figure,
         "figure": figures.figure,
-        "total": figures.total,
         "interval": figures.interval,
-        "confidence": figures.confidence,
+        "confidence": figures.shown(CONFIDENCE, "share"),
     }
     return templates
 
 
 def _style() -> str:
-    """Return the style sheet with the colours of both themes as variables. Unless a script sets the
-    theme, the system's preference decides.
+    """Return the style sheet with the colours of both themes as variables; the system's preference
+    decides.
     """
     pairs = (f"--{name}:light-dark({light},{dark});" for name, (light, dark) in COLOURS.items())
     sheet = (TEMPLATES / "page.css").read_text(encoding="utf-8")
@@ -152,14 +134,16 @@ WORDS = {"ahead": "shown worse", "unclear": "not shown to differ", "behind": "sh
 
 OF_ROWS: dict[str, Callable[[Row], str | Markup]] = {
     "interval": figures.interval,
-    "price": price_of,
-    "rank": lambda row: "" if row["arm"] == "found" else WORDS[ranks(row)],
+    "price": answer.price_of,
+    "rank": lambda row: "" if row["arm"] == "found" else WORDS[answer.ranks(row)],
 }
 """Formats of cells that show more of a row than one value."""
 
 
-def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str | Markup]]:
-    """Yield the cells of each row of a table on the page."""
+def _cells(rows: Iterable[Row], columns: Sequence[Sequence[str]]) -> Iterator[list[str | Markup]]:
+    """Yield the cells of each row of a table on the page; a column is its heading, its name in the
+    table, and its format.
+    """
     for row in rows:
         yield [_cell(row, key, form) for _, key, form in columns]
 
@@ -170,16 +154,6 @@ def _cell(row: Row, name: str, form: str) -> str | Markup:
     return row.figure(name, form) if name in row else figures.MISSING
 
 
-def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
-    """Return the names and the non-empty tables of a task's stages that call models."""
-    stages = {"profile": task.profile, "pilot": task.pilot}
-    stages |= {"init: family": task.family_trials, "init: instances": task.trials}
-    for method in task.methods:
-        stages |= {f"search, {method.name}": method.archive, f"test, {method.name}": method.test}
-        stages[f"without each node, {method.name}"] = method.nodes
-    return [(stage, table) for stage, table in stages.items() if len(table)]
-
-
 def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, Any]]:
     """Yield the test questions in order, with each graph's answer row and the found graph's node
     answers.
@@ -187,13 +161,10 @@ def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, A
     `marks` has a value for each graph, separated by commas: 1 (right), 0 (wrong) or nothing (any
     other score, or none).
     """
+    answers = {(row["question_id"], row["arm"], row["label"]): row for row in method.answers}
     arms = [(row["arm"], row["label"]) for row in method.test]
-    by_question: dict[str, dict[tuple[str, str], Row]] = defaultdict(dict)
-    for row in method.answers:
-        by_question[row["question_id"]][row["arm"], row["label"]] = row
     for question in task.questions.where(split="test"):
-        rows_by_arm = by_question[question["id"]]
-        rows = [(label, rows_by_arm.get((arm, label))) for arm, label in arms]
+        rows = [(label, answers.get((question["id"], arm, label))) for arm, label in arms]
         grades = [row["correct"] if row else None for _, row in rows]
         marks = ["" if pd.isna(g) or g not in (0, 1) else str(int(g)) for g in grades]
         node_answers = json.loads(rows[0][1]["nodes"]) if rows[0][1] else {}

@@ -30,6 +30,7 @@ BETWEEN, BELOW, MARGIN, HEAD = 38, 20, 8, 7
 of an arrow's head, in pixels.
 """
 
+QUIET = "var(--quiet)"
 Point = tuple[float, float]
 
 
@@ -45,7 +46,7 @@ class Box:
     ids: tuple[int, ...]
     title: str
     role: str = ""
-    colour: str = "var(--quiet)"
+    colour: str = QUIET
     outline: Outline | None = None
     counts: bool = False
     w: float = HEIGHT
@@ -94,15 +95,19 @@ def draw(graph: CollaborationGraph, pool: ModelPool | None = None) -> Drawing:
     profile's whole pool, so a model and its variants have the same colour in all pictures; without
     it, each name counts as a separate model.
     """
-    if pool is None:
-        models = {node.model: node.model for node in graph.nodes}
-    else:
-        models = {name: spec.model for name, spec in pool.items()}
-    groups = _alike(graph)
-    inner = [_box(graph, ids, models) for ids in groups]
-    boxes = [Box((), "question"), *inner, Box((), "answer")]
-    place = {i: k for k, ids in enumerate(groups, 1) for i in ids}
     late = graph.late_edges
+    alike: dict[object, list[int]] = defaultdict(list)  # same function, inputs and readers
+    for i in graph.order:
+        node = graph.node(i)
+        readers = tuple((b, late.get((i, b))) for b in graph.successors[i])
+        does = node.role, node.model, repr(node.settings)
+        alike[does, graph.predecessors[i], readers].append(i)
+    models = {node.model: node.model for node in graph.nodes}
+    if pool is not None:
+        models = {name: spec.model for name, spec in pool.items()}
+    inner = [_box(graph, ids, models) for ids in alike.values()]
+    boxes = [Box((), "question"), *inner, Box((), "answer")]
+    place = {i: k for k, box in enumerate(boxes) for i in box.ids}
     links = [(place[a], place[b], (a, b) in late, "") for a, b in graph.edges]
     first, shares = 0, dict.fromkeys(graph.levels[0], "")
     ends: tuple[int, ...] = (graph.sink,)
@@ -116,29 +121,17 @@ def draw(graph: CollaborationGraph, pool: ModelPool | None = None) -> Drawing:
     return Drawing(boxes, arrows, *_lay_out(boxes, arrows))
 
 
-def _alike(graph: CollaborationGraph) -> list[tuple[int, ...]]:
-    """Return the nodes in groups that have the same function, inputs and readers."""
-    late = graph.late_edges
-    groups: dict[object, list[int]] = defaultdict(list)
-    for i in graph.order:
-        node = graph.node(i)
-        readers = tuple((b, late.get((i, b))) for b in graph.successors[i])
-        does = node.role, node.model, repr(node.settings)
-        groups[does, graph.predecessors[i], readers].append(i)
-    return [tuple(ids) for ids in groups.values()]
-
-
-def _box(graph: CollaborationGraph, ids: tuple[int, ...], models: Mapping[str, str]) -> Box:
+def _box(graph: CollaborationGraph, ids: Sequence[int], models: Mapping[str, str]) -> Box:
     """Return the box of these nodes; `models` maps each name in the pool to its model."""
     node = graph.node(ids[0])
     role = get_role(node.role)
     count = f"{len(ids)} × " if len(ids) > 1 else ""
-    box = Box(ids, f"{count}{node.role}", "no model call", outline=role.outline, h=WIDTH)
+    counts = node.id == graph.sink and graph.route is None
+    said = f"{count}{node.role}", "no model call", QUIET
     if role.calls_model:
-        box.title, box.role = f"{count}{node.model}", node.role
-        box.colour = colour(list(dict.fromkeys(models.values())).index(models[node.model]))
-    box.counts = node.id == graph.sink and graph.route is None
-    return box
+        place = list(dict.fromkeys(models.values())).index(models[node.model])
+        said = f"{count}{node.model}", node.role, colour(place)
+    return Box(tuple(ids), *said, role.outline, counts, h=WIDTH)
 
 
 def _lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Point:
@@ -164,11 +157,8 @@ def _lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Point:
         start = source.xy[0] + source.h / 2, source.xy[1]
         end = target.xy[0] - target.h / 2 - HEAD, target.xy[1]
         # An arrow is level where it passes a step.
-        bends = [
-            (x + right + side, y + down)
-            for y, x in arrow.points[1:-1]
-            for side in (-WIDTH / 2, WIDTH / 2)
-        ]
+        between, sides = arrow.points[1:-1], (-WIDTH / 2, WIDTH / 2)
+        bends = [(x + right + side, y + down) for y, x in between for side in sides]
         arrow.points = [start, *bends, end]
     return boxes[-1].xy[0] + END / 2 + MARGIN, max(heights) + down + HEIGHT / 2 + MARGIN
 

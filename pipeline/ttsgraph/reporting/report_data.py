@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from ttsgraph.base.parsing import ClosedModel
@@ -28,7 +27,6 @@ class MethodReport:
     graph: CollaborationGraph
     graph_file: str
     search: Row
-    archive: TableSource
     test: TableSource
     answers: TableSource
     nodes: TableSource
@@ -49,8 +47,6 @@ class TaskReport:
     profile: TableSource
     pilot: TableSource
     preference: Row
-    family_trials: TableSource
-    trials: TableSource
     start: Row
     methods: tuple[MethodReport, ...]
     again: Row | None = None
@@ -60,15 +56,20 @@ class TaskReport:
 class Report:
     """A profile's results on all its tasks.
 
-    `settings` is the profile as a source of figures. `folder` is the folder of a whole search that
-    ran in one call, without stages or a registry; it is "" for results of the stages.
+    `file` is the path of the profile's file. `folder` is the folder of a whole search that ran in
+    one call, without stages or a registry; it is "" for results of the stages.
     """
 
     name: str
     profile: Profile
-    settings: Row
+    file: str
     tasks: Sequence[TaskReport]
     folder: str = ""
+
+    @property
+    def settings(self) -> Row:
+        """Profile as a source of figures."""
+        return Row(self.file, "", self.profile.model_dump(mode="json"))
 
     @property
     def tables(self) -> str:
@@ -79,11 +80,6 @@ class Report:
     def simulated(self) -> bool:
         """True if the answers come from simulated models, not from language models."""
         return self.profile.engine.kind == "simulated"
-
-    @property
-    def metric(self) -> str:
-        """Metric that the budget limits: flops, dollars or runtime."""
-        return self.profile.budget.metric
 
     @property
     def unit(self) -> str:
@@ -102,30 +98,27 @@ def read_task(
     """
     found = tuple(_read_method(folder / name, name) for name in methods)
     records.require_equal_terms({method.name: method.search["terms"] for method in found})
-    table = partial(_table, Folder(folder, questions))
+    tables = Folder(folder, questions)
     return TaskReport(
-        task,
-        table("questions"),
-        table("profile"),
-        table("pilot"),
-        _json(records.PreferenceRecord, folder / "preference.json", "init_family"),
-        table("init_family"),
-        table("init_instances"),
-        _json(records.StartRecord, folder / "start.json", "init_instances"),
-        found,
-        _json(records.ResearchRecord, again, "research") if again and again.exists() else None,
+        name=task,
+        methods=found,
+        preference=_json(records.PreferenceRecord, folder / "preference.json", "init_family"),
+        start=_json(records.StartRecord, folder / "start.json", "init_instances"),
+        again=_json(records.ResearchRecord, again, "research")
+        if again and again.exists()
+        else None,
+        **{name: _table(tables, name) for name in ("questions", "profile", "pilot")},
     )
 
 
 def _read_method(folder: Path, name: str) -> MethodReport:
-    names = ("archive", "test", "answers", "nodes")
     return MethodReport(
         name=name,
         graph=records.read_found(folder)[0],
         graph_file=(folder / "graph.json").as_posix(),
         search=_json(records.SearchRecord, folder / "search.json", "search"),
         lineage=_json(records.GateVerdict, folder / "verdict.json", "evaluate"),
-        **{name: _table(Folder(folder), name) for name in names},
+        **{name: _table(Folder(folder), name) for name in ("test", "answers", "nodes")},
     )
 
 

@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from ttsgraph.base.state import STATE
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Message
 from ttsgraph.runtime.limits import PROJECT, Account, counted
-from ttsgraph.scaffold.probes import TEMPERATURE, ProbedModel, ask_each, room_for
-from ttsgraph.scaffold.providers import Provider, candidates
+from ttsgraph.scaffold import providers
+from ttsgraph.scaffold.cells import json_lines
+from ttsgraph.scaffold.providers import ProbedModel, Provider
 from ttsgraph.scaffold.questions import GradedQuestions, QuestionSource, look_at
 from ttsgraph.scaffold.settings_text import SettingsText
 from ttsgraph.settings.plugins import PLUGINS
@@ -59,8 +60,15 @@ PROBES = 3
 """Number of questions that a reasoning model is tested with."""
 
 SAMPLE = "sample"
-SAMPLES = 40
-"""Number of sums that are generated, for trying a project, if no questions are given."""
+"""Name of the task with generated sums, for trying a project, if no questions are given."""
+
+SUMS = GradedQuestions(
+    tuple(
+        {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
+        for k in range(40)
+    ),
+    "number",
+)
 
 CALLS = 4
 """Default budget per question, in calls of the most expensive model."""
@@ -109,11 +117,9 @@ def add(profile: str, wanted: Additions) -> list[str]:
     Raises InputError, without writing anything, if an endpoint doesn't respond, or if models,
     questions and budget don't fit together.
     """
-    loaded = load_profile(profile)
-    if loaded.engine.kind == "simulated":
+    if load_profile(profile).engine.kind == "simulated":
         raise SettingsError(
-            f"profile {profile!r}: expected language models, found simulated ones, which answer"
-            " only generated questions; choose another profile"
+            f"profile {profile!r}: expected language models, found simulated ones; choose another"
         )
     if wanted.provider is None and wanted.questions is None:
         raise InputError("expected --url (for models), --questions or both, found neither")
@@ -123,17 +129,15 @@ def add(profile: str, wanted: Additions) -> list[str]:
 
 class _Project:
     """Settings of a project, to which entries are added. `files` maps the paths of the files to
-    write to their content.
+    write to their content; it is empty unless the project is new.
     """
 
     def __init__(self, folder: Path, profile: str, files: dict[Path, str]) -> None:
         self.folder = folder
         self.files = files
         self.is_new = bool(files)
-        path = Path("profiles") / f"{profile}.yaml"
-        self.profile = SettingsText(path, files.get(path))
-        params = Path("params.yaml")
-        self.params = SettingsText(params, files.get(params))
+        paths = Path("profiles") / f"{profile}.yaml", Path("params.yaml")
+        self.profile, self.params = (SettingsText(path, files.get(path)) for path in paths)
         self.is_default = self.params.data["profile"] == profile
 
     def add(self, wanted: Additions) -> list[str]:
@@ -141,30 +145,30 @@ class _Project:
         InputError if the additions are invalid, or if no model answers.
         """
         lines: list[str] = []
-        looked, name = None, SAMPLE
+        looked, name = SUMS if self.is_new else None, SAMPLE
         if wanted.questions is not None:
             looked, name = look_at(wanted.questions), task_name(wanted)
-        elif self.is_new:
-            looked = _sums()
         if looked is not None:
             self.profile.require_free("tasks", name)
             lines += [*looked.lines, split_words(len(looked.rows))]
         held = self.profile.plain["pool"]
-        offers: dict[str, tuple[dict[str, Any], str]] = {}
+        offers: dict[str, providers.Offer] = {}
         left_out: list[str] = []
         if wanted.provider is not None:
-            offers, left_out = candidates(wanted.provider, held)
+            offers, left_out = providers.candidates(wanted.provider, held)
             if not offers and looked is None:
                 raise InputError("; ".join(left_out))
-        new = {name: entry for name, (entry, _) in offers.items()}
-        reached = {name: entry for name, entry in held.items() if looked and _is_reached(entry)}
+        asked = dict(offers)
+        if looked is not None:
+            asked |= {
+                name: (e, "as the profile says") for name, e in held.items() if _is_reached(e)
+            }
         found: list[ProbedModel] = []
         failed: list[str] = []
-        if new or reached:
-            priced = {name: source for name, (_, source) in offers.items()}
-            found, failed = asyncio.run(ask_each(reached | new, self.first_prompts(looked), priced))
-        added = [each for each in found if each.name in new]
-        if failed and not (added if new else found):
+        if asked:
+            found, failed = asyncio.run(providers.ask_each(asked, self.first_prompts(looked)))
+        added = [each for each in found if each.name in offers]
+        if failed and not (added if offers else found):
             others = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
             raise EndpointError(f"expected a model that answers, found none: {failed[0]}{others}")
         words = []
@@ -174,7 +178,7 @@ class _Project:
             words = [said]
         self.add_models(added)
         if looked is not None:
-            self.add_task(name, looked, self.place_of(name, looked), found)
+            self.add_task(name, looked, found)
         self.write(found)
         return [*lines, *(each.line for each in added), *left_out, *failed, *words]
 
@@ -186,7 +190,7 @@ class _Project:
             kind = profile.task(task).task
             questions = questions_by_split(profile, task, 0)["train"][:PROBES]
         else:
-            looked = looked or _sums()
+            looked = looked or SUMS
             kind = get_task(looked.kind, looked.grading)
             questions = [kind.parse(row, "question") for row in looked.rows[:PROBES]]
         speak = get_role(ASSISTANT).speak
@@ -203,39 +207,29 @@ class _Project:
                 if (measured := (task.get("lengths") or {}).get("measured")) is not None:
                     measured.update(self.profile.node(each.lengths))
 
-    def place_of(self, name: str, looked: GradedQuestions) -> Path:
-        """Add a file with the questions to the files to write, and return its path. Raises
-        InputError if a different file is already there.
+    def add_task(self, name: str, looked: GradedQuestions, found: Sequence[ProbedModel]) -> None:
+        """Add the questions as a task of the profile, with the token counts of the test calls, and
+        their file to the files to write. Raises InputError if there is a different file already.
         """
-        path = INPUTS / f"{name}.jsonl"
-        held = self.folder / path
-        if held.exists() and held.read_text() != looked.text:
+        path, room = INPUTS / f"{name}.jsonl", providers.room_for(found)
+        held, text = self.folder / path, json_lines(looked.rows)
+        if held.exists() and held.read_text() != text:
             raise InputError(
-                f"{path}: expected no file there, or the same questions, found other content;"
-                " choose another --name"
+                f"{path}: expected no file there, found other questions; choose another --name"
             )
-        self.files[path] = looked.text
-        return path
-
-    def add_task(
-        self, name: str, looked: GradedQuestions, path: Path, found: Sequence[ProbedModel]
-    ) -> None:
-        """Add the questions as a task of the profile, with the token counts of the test calls."""
-        room = room_for(found)
+        self.files[path] = text
+        entry = task_entry(looked, path, room)
         if looked.kind == "judge" and "models" not in looked.grading and found:
             judge = max(found, key=lambda model: model.dollars)
             asked = {key: value for key, value in judge.entry.items() if key != "variants"}
             usual = {"rubric": RUBRIC, "models": {judge.name: asked}, "max_tokens": room}
-            looked = replace(looked, grading={**usual, **looked.grading})
-        entry = task_entry(looked, path, room)
-        lengths: dict[str, Any] = {}
-        for each in found:
-            lengths |= each.lengths
-        if lengths:
+            entry["grading"] = {**usual, **looked.grading}
+        if found:
+            lengths = {name: each for model in found for name, each in model.lengths.items()}
             most = max(lengths.values(), key=lambda each: sum(each.values()))
             members = parse(Profile, self.profile.plain, str(self.profile.path)).model_pool()
             entry["lengths"] = {"measured": dict.fromkeys(members, most) | lengths}
-        self.profile.add("tasks", name, entry, lines=True)
+        self.profile.add("tasks", name, entry)
         if self.is_default:
             tasks = [each for each in self.params.data["tasks"] if each not in (SAMPLE, name)]
             self.params.data["tasks"][:] = [*tasks, name]
@@ -270,19 +264,10 @@ def task_name(wanted: Additions) -> str:
     """
     if wanted.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", wanted.name):
         raise InputError(
-            "--name: expected only letters, digits, '.', '_' and '-', beginning with a letter or"
-            f" digit, found {wanted.name!r}"
+            f"--name: expected a letter or digit, then also '.', '_' or '-', found {wanted.name!r}"
         )
     file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
     return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
-
-
-def _sums() -> GradedQuestions:
-    rows = [
-        {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
-        for k in range(SAMPLES)
-    ]
-    return GradedQuestions(tuple(rows), "number")
 
 
 def task_entry(looked: GradedQuestions, path: Path, max_tokens: int = 512) -> dict[str, Any]:
@@ -293,7 +278,7 @@ def task_entry(looked: GradedQuestions, path: Path, max_tokens: int = 512) -> di
         "source": {"kind": "jsonl", "path": path.as_posix()},
         "splits": split_sizes(len(looked.rows)),
         "prompt": {"style": "chat"},
-        "sampling": {"temperature": TEMPERATURE, "max_tokens": max_tokens},
+        "sampling": {"temperature": providers.TEMPERATURE, "max_tokens": max_tokens},
     }
 
 
@@ -339,24 +324,24 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
     cheapest call exceeds it.
     """
     by_cost = sorted(found, key=lambda model: model.dollars)
-    said = ""
-    if budget is None:
-        said = "; change it with --budget"
+    said = "" if budget else "; change it with --budget"
+    if budget is None and by_cost[-1].dollars:
+        budget = f"${CALLS * by_cost[-1].dollars:.2g}"
+        said = f", {CALLS} calls of {by_cost[-1].name}{said}"
+    elif budget is None:
         slowest_s = max(model.answers[0].latency_s for model in found)
         budget = f"{max(SECONDS, CALLS * slowest_s):.2g} s"
-        if costliest := by_cost[-1].dollars:
-            budget = f"${CALLS * costliest:.2g}"
-            said = f", {CALLS} calls of {by_cost[-1].name}{said}"
     elif (number := _BUDGET.fullmatch(budget)) and not (number[1] or number[3]):
         budget = f"${number[2]}"
     settings = budget_of(budget)
     if settings["metric"] != "dollars":
         return settings, f"a question may take {budget}{said}"
-    few = [model.name for model in by_cost if model.dollars > settings["limit"]]
+    few = [model for model in by_cost if model.dollars > settings["limit"]]
     if few and len(few) == len(found):
         raise InputError(
-            f"--budget: expected enough for at least one call, found {budget}; a call of {few[0]},"
-            f" the cheapest model, cost ${by_cost[0].dollars:.2g}"
+            f"--budget: expected enough for a call of {few[0].name}, the cheapest model"
+            f" (${few[0].dollars:.2g}), found {budget}"
         )
-    said += f"; too expensive for it: {', '.join(few)}" if few else ""
+    if few:
+        said += f"; too expensive for it: {', '.join(model.name for model in few)}"
     return settings, f"a question may cost {budget}{said}"

@@ -134,8 +134,7 @@ def _said(content: Any) -> str:
     parts = content if isinstance(content, list) else [{"text": str(content or "")}]
     if not all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in parts):
         raise DataError(
-            "expected messages with only text, found one with more, such as an image; leave such"
-            " questions out, or name a text column with --question-column"
+            "expected texts as messages, found more, such as an image; name a --question-column"
         )
     return "\n".join(part["text"].strip() for part in parts)
 
@@ -150,9 +149,10 @@ def _as_text(turns: Sequence[tuple[str, str]]) -> str:
     return "\n\n".join(filter(None, [*systems, *spoken]))
 
 
-def most(count: int, texts: Sequence[object]) -> bool:
-    """Return True if `count` is at least 1 - MOST_ODD times the number of texts."""
-    return count >= (1 - MOST_ODD) * max(1, len(texts))
+def most(found: Iterable[object]) -> bool:
+    """Return True if at most a share of MOST_ODD is missing, of one thing at least."""
+    flags = [bool(each) for each in found]
+    return sum(flags) >= (1 - MOST_ODD) * max(1, len(flags))
 
 
 def is_number(text: str) -> bool:
@@ -182,11 +182,11 @@ def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str
     texts = list(texts)
     for name, read in ENDS.items():
         found = [read(text) for text in texts]
-        if most(sum(each is not None for each in found), texts):
+        if most(found):
             lines.append(f"answers are taken from the end of solutions, after or in {name}")
             texts = [each or text for each, text in zip(found, texts, strict=True)]
     joined = [_GROUPS.sub("", text) for text in texts]
-    if joined != texts and most(sum(map(is_quantity, texts)), texts):
+    if joined != texts and most(map(is_quantity, texts)):
         lines.append("spaces and apostrophes between thousands are removed")
         texts = joined
     parts = [match and match[1] for match in map(_WITH_COMMA.fullmatch, texts)]
@@ -196,11 +196,10 @@ def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str
     odd = [text for text in texts if not _WITH_COMMA.fullmatch(text)]
     if with_point := next(filter(is_number, odd), None):
         raise DataError(
-            f"{path}: expected numbers with either decimal commas or decimal points, found"
-            f" {comma!r} and {with_point!r}; use one format, or compare them as text with"
-            " --kind exact"
+            f"{path}: expected either decimal commas or points, found {comma!r} and"
+            f" {with_point!r}; use one format, or compare them as text with --kind exact"
         )
-    if not most(len(texts) - len(odd), texts):
+    if not most(text not in odd for text in texts):
         return texts
     lines.append("decimal commas are read as points, and thousands separators are removed")
     return [t.replace(".", "").replace(",", ".") if t not in odd else t for t in texts]

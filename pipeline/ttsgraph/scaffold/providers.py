@@ -1,24 +1,35 @@
-"""Models of a provider, listed by the endpoint or named by the user, and their prices."""
+"""Models of a provider, listed by the endpoint or named by the user: their prices, and test calls.
+
+A test call shows whether a model answers, how long its answers are, and what it refuses. A
+reasoning model gets several questions, because its token use depends on the question.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import fnmatch
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, count
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from statistics import fmean
 from typing import Any
 from urllib.parse import urlsplit
 
-from ttsgraph.base.errors import EndpointError, InputError
+from ttsgraph.base.errors import CallFailed, EndpointError, InputError, NoAnswer, RunStopped
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
+from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoint import Endpoint, path_advice, trouble
-from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.openai_client import UNLISTED
-from ttsgraph.endpoints.transport import Http, ask_once, listed_by, plain_name
-from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
+from ttsgraph.endpoints.openai_client import UNLISTED, OpenAIClient, Retries
+from ttsgraph.endpoints.transport import ask_once, listed_by, plain_name
+from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
+from ttsgraph.models.dialect import TOKENS_KEYS
+from ttsgraph.pool.settings import ModelSettings, price_of
+from ttsgraph.pool.spec import Price, variant_name
 from ttsgraph.runtime.clients import endpoint_of
 
 SHOWN = 12
@@ -27,11 +38,21 @@ models, all of them are used unless the user chooses some.
 """
 
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
-DOLLARS = "dollars per million tokens of prompts and answers; 0 if free"
+PRICE = "dollars per million tokens of prompts and of answers"
 TIMEOUT_S = 15.0
+
+FAILURES = (CallFailed, EndpointError, NoAnswer, RunStopped)
+TEMPERATURE = 0.9
+PLENTY = 8192
+LEAST_ROOM = 512
+TRIES = Retries(8, 1.0, 300)
+"""Retries for a server that is busy, or that has to load the model first."""
 
 ListPrice = Mapping[str, float]
 """Dollars per million tokens of `prompt` and `completion`."""
+
+Offer = tuple[dict[str, Any], str]
+"""Entry of a model in a profile's pool, and the source of its price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,71 +68,68 @@ class Provider:
     prices: Mapping[str, ListPrice] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def entry(self, served_as: str, listed: bool = True) -> dict[str, Any]:
+    def entry(self, served_as: str) -> dict[str, Any]:
         """Return the entry of a model in a profile's pool, without its price."""
-        return {
-            **self.settings,
-            "base_url": self.url,
-            "served_as": served_as,
-            **({"api_key_env": self.key_env} if self.key_env else {}),
-            **({} if listed else {"listed": False}),
-        }
+        key = {"api_key_env": self.key_env} if self.key_env else {}
+        return {**self.settings, "base_url": self.url, "served_as": served_as, **key}
 
 
 def candidates(
     provider: Provider, held: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, tuple[dict[str, Any], str]], list[str]]:
-    """Return the entries of the chosen or listed models, with the source of their prices, under new
-    names for the pool; and a line for each model that is left out: it is in the pool already, or,
-    if it wasn't named, its price is unknown.
+) -> tuple[dict[str, Offer], list[str]]:
+    """Return the chosen or listed models under new names for the pool; and a line for each model
+    that is left out: it is in the pool already, or, if it wasn't named, its price is unknown.
 
     `held` has the entries of the pool by name. Raises InputError for a model that isn't listed, or
     a price that is unknown.
     """
     listed = _listed(provider)
-    pool: dict[str, tuple[dict[str, Any], str]] = {}
+    pool: dict[str, Offer] = {}
     lines = []
-    unpriced = []
+    unpriced: dict[str, str] = {}
     unused = set(provider.prices) - {""}
     for served_as in _chosen(provider, listed):
-        plain = plain_name(served_as)
-        if own := [n for n, entry in held.items() if _is_held(served_as, provider.url, n, entry)]:
+        known = (name for name in held if _is_held(served_as, provider, name, held[name]))
+        if own := next(known, None):
             lines.append(
-                f"{served_as} is in the pool already, as {own[0]}; to change it, or to ask it in"
-                " other ways too (`variants`), edit its entry in the profile"
+                f"{served_as} is in the pool already, as {own}; edit its entry in the profile to"
+                " change it, or to ask it in other ways too (`variants`)"
             )
             continue
         short = served_as.rsplit("/", 1)[-1]
-        first = re.sub(r"[^A-Za-z0-9._-]+", "-", short).strip("._-") or "model"
-        names = chain((first,), (f"{first}-{k}" for k in count(2)))
-        name = next(each for each in names if each not in (*pool, *held))
-        own = [each for each in (name, served_as, short) if each in provider.prices]
-        unused -= set(own)
-        given = provider.prices.get(own[0] if own else "")
-        if price := _priced(served_as, provider.url, given, listed.get(plain)):
-            entry = provider.entry(served_as, plain in listed)
-            pool[name] = entry | {"price": dict(price[0])}, price[1]
-        else:
-            unpriced.append(
-                f"{served_as}: expected its price; set it with --price {short}=0.1,0.3 ({DOLLARS})"
+        first = name = re.sub(r"[^A-Za-z0-9._-]+", "-", short).strip("._-") or "model"
+        numbers = count(2)
+        while name in pool or name in held:
+            name = f"{first}-{next(numbers)}"
+        named = [each for each in (name, served_as, short) if each in provider.prices]
+        unused -= set(named)
+        at = plain_name(served_as)
+        price, source = provider.prices.get(named[0] if named else ""), "as given"
+        if price is None:
+            price, source = listed.get(at), "as its endpoint lists it"
+        if price is None:
+            price = known_price(served_as, provider.url)
+            source = "as the package genai-prices knows it"
+        if price is None:
+            unpriced[served_as] = (
+                f"{served_as}: expected its price; set it with --price {short}=0.1,0.3 ({PRICE})"
             )
+            continue
+        unlisted = {} if at in listed else {"listed": False}
+        pool[name] = provider.entry(served_as) | unlisted | {"price": dict(price)}, source
     if unused:
-        known = [*pool, *(each.partition(": expected")[0] for each in unpriced)]
-        raise InputError(
-            f"--price {min(unused)}: expected the name of one of the models, which are"
-            f" {', '.join(known) or 'in the pool already'}"
-        )
+        models = ", ".join([*pool, *unpriced]) or "in the pool already"
+        raise InputError(f"--price {min(unused)}: expected one of the models, which are {models}")
     if unpriced and (provider.models or not pool):
-        raise InputError(unpriced[0])
-    return pool, lines + [f"left out: {each}" for each in unpriced]
+        raise InputError(next(iter(unpriced.values())))
+    return pool, lines + [f"left out: {each}" for each in unpriced.values()]
 
 
-def _is_held(served_as: str, url: str, name: str, held: Mapping[str, Any]) -> bool:
-    """Return True if an entry of the pool is this model at this URL."""
+def _is_held(served_as: str, provider: Provider, name: str, held: Mapping[str, Any]) -> bool:
+    """Return True if an entry of the pool is this model of the provider."""
     urls = held.get("base_url") or []
-    return held.get("served_as", name) == served_as and url in (
-        [urls] if isinstance(urls, str) else urls
-    )
+    at_url = provider.url == urls or (isinstance(urls, list) and provider.url in urls)
+    return at_url and held.get("served_as", name) == served_as
 
 
 def _listed(provider: Provider) -> dict[str, ListPrice | None]:
@@ -127,10 +145,37 @@ def _listed(provider: Provider) -> dict[str, ListPrice | None]:
     settings = parse(ModelSettings, provider.entry("") | {"price": 0}, redact(url))
     if "@" in urlsplit(url).netloc:
         raise InputError(
-            f"{redact(url)}: expected a URL without a password, because profiles are shared; put"
-            " the password into an environment variable, and name that with --key-env"
+            f"{redact(url)}: expected a URL without a password; name a variable by --key-env"
         )
     return models_at(endpoint_of("", settings))
+
+
+def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None]:
+    """Return the models that an endpoint lists, each with its listed price or None; empty if the
+    endpoint has no list. Raises EndpointError if no OpenAI-compatible server answers.
+    """
+    url = endpoint.base_urls[0]
+    try:
+        listed = ask_once(TIMEOUT_S, partial(listed_by, to=endpoint.target(url, "/models")))
+    except Fault as fault:
+        if fault.status in UNLISTED:
+            return {}
+        found, advice = trouble(fault, endpoint, url, path="/models")
+        raise EndpointError(f"{found}; {advice}") from fault
+    return {name: price_in(entry) for name, entry in listed.items()}
+
+
+def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
+    """Return the price in an entry of a model list as OpenRouter writes it (in dollars per token),
+    or None if there is no such price, or it depends on the request (-1).
+    """
+    try:
+        found = {
+            key: round(float(entry["pricing"][key]) * 1e6, 9) for key in ("prompt", "completion")
+        }
+    except (KeyError, TypeError, ValueError):
+        return None
+    return found if min(found.values()) >= 0 else None
 
 
 def _chosen(provider: Provider, listed: Mapping[str, Any]) -> Sequence[str]:
@@ -138,10 +183,10 @@ def _chosen(provider: Provider, listed: Mapping[str, Any]) -> Sequence[str]:
     Raises InputError if a chosen model isn't listed, or if a choice is needed.
     """
     url = provider.url
-    chat = [name for name in listed if not any(part in name.lower() for part in NOT_CHAT)]
-    shown = ", ".join(chat[:SHOWN]) + (" ..." if len(chat) > SHOWN else "")
     if provider.models and not listed:
         return provider.models
+    chat = [name for name in listed if not any(part in name.lower() for part in NOT_CHAT)]
+    shown = ", ".join(chat[:SHOWN]) + (" ..." if len(chat) > SHOWN else "")
     found: list[str] = []
     for wanted in provider.models:
         same = [wanted] if wanted in listed else fnmatch.filter(chat, wanted)
@@ -164,22 +209,11 @@ def _chosen(provider: Provider, listed: Mapping[str, Any]) -> Sequence[str]:
     return list(dict.fromkeys(found or chat))
 
 
-def _priced(
-    model: str, url: str, given: ListPrice | None, listed: ListPrice | None
-) -> tuple[ListPrice, str] | None:
-    """Return a model's price and the price's source, or None if its price is unknown."""
-    if given is not None:
-        return given, "as given"
-    if listed is not None:
-        return listed, "as its endpoint lists it"
-    known = known_price(model, url)
-    return None if known is None else (known, "as the package genai-prices knows it")
-
-
-def read_price(where: str, text: str) -> dict[str, float]:
-    """Return the price in a string: one number for prompts and one for answers, or one for both.
-    Raises InputError for any other string.
+def read_price(option: str) -> tuple[str, ListPrice]:
+    """Return the model ("" for all) and its price in a string MODEL=PROMPT,ANSWER, in which the
+    model and the second number may be missing. Raises InputError for any other string.
     """
+    model, _, text = option.rpartition("=")
     try:
         prompt, *rest = map(float, text.split(","))
         (completion,) = rest or [prompt]
@@ -187,10 +221,9 @@ def read_price(where: str, text: str) -> dict[str, float]:
             raise ValueError
     except ValueError:
         raise InputError(
-            f"{where}: expected a price such as 0.1,0.3 (dollars per million tokens of prompts and"
-            f" answers, 0 or more), found {text!r}"
+            f"--price {option}: expected {PRICE}, 0 or more, such as 0.1,0.3"
         ) from None
-    return {"prompt": prompt, "completion": completion}
+    return model, {"prompt": prompt, "completion": completion}
 
 
 def known_price(model: str, url: str) -> ListPrice | None:
@@ -201,46 +234,147 @@ def known_price(model: str, url: str) -> ListPrice | None:
         return None
     from genai_prices import Usage, calc_price
 
-    usage = Usage(input_tokens=1000, output_tokens=1000)
     for name, at in ((model, url), (model.rsplit("/", 1)[-1], None)):
         try:
-            thousand = calc_price(usage, name, provider_api_url=at)
+            found = calc_price(
+                Usage(input_tokens=1000, output_tokens=1000), name, provider_api_url=at
+            )
         except (LookupError, ValueError):
             continue
-        return {
-            "prompt": float(thousand.input_price) * 1000,
-            "completion": float(thousand.output_price) * 1000,
-        }
+        prices = {"prompt": found.input_price, "completion": found.output_price}
+        return {key: float(thousand) * 1000 for key, thousand in prices.items()}
     return None
 
 
-def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None]:
-    """Return the models that an endpoint lists, each with its listed price or None; empty if the
-    endpoint has no list. Raises EndpointError if no OpenAI-compatible server answers.
+@dataclass(frozen=True, slots=True)
+class ProbedModel:
+    """Model that answered its test calls.
+
+    `entry` is its entry in a profile's pool; `calls` has all its test calls, and `answers` those
+    with the settings of a search, one per question; `line` is a summary to print.
     """
-    url = endpoint.base_urls[0]
-    to = endpoint.target(url, "/models")
 
-    async def asked(http: Http) -> dict[str, ListPrice | None]:
-        return {name: price_in(entry) for name, entry in (await listed_by(http, to)).items()}
+    name: str
+    entry: Mapping[str, Any]
+    calls: tuple[Completion, ...]
+    answers: tuple[Completion, ...]
+    line: str
 
-    try:
-        return ask_once(TIMEOUT_S, asked)
-    except Fault as fault:
-        if fault.status in UNLISTED:
-            return {}
-        found, advice = trouble(fault, endpoint, url, path="/models")
-        raise EndpointError(f"{found}; {advice}") from fault
+    @property
+    def price(self) -> Price:
+        """Price in dollars per million tokens."""
+        return price_of(self.entry["price"])
 
+    @property
+    def dollars(self) -> float:
+        """Mean cost in dollars of a call with the settings of a search."""
+        return fmean(map(self.price.of, self.answers))
 
-def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
-    """Return the price in an entry of a model list as OpenRouter writes it (in dollars per token),
-    or None if there is no such price, or it depends on the request (-1).
-    """
-    try:
-        found = {
-            key: round(float(entry["pricing"][key]) * 1e6, 9) for key in ("prompt", "completion")
+    @property
+    def lengths(self) -> dict[str, dict[str, float]]:
+        """The `Lengths` of the model and its variants, by name, as estimated from its answers."""
+        written = fmean(answer.completion_tokens for answer in self.answers)
+        thought = fmean(answer.reasoning_tokens for answer in self.answers)
+        lengths = {
+            "prompt_tokens": fmean(answer.prompt_tokens for answer in self.answers),
+            "generated_tokens": max(1.0, written),
+            "read_tokens": max(1.0, written - thought),
+            "more_tokens": 0.0,
         }
-    except (KeyError, TypeError, ValueError):
-        return None
-    return found if min(found.values()) >= 0 else None
+        variants = self.entry.get("variants") or {}
+        names = [self.name, *(variant_name(self.name, variant) for variant in variants)]
+        return dict.fromkeys(names, lengths)
+
+    @property
+    def speed(self) -> list[float]:
+        """Seconds per prompt token and per answer token, estimated from the fastest answer."""
+        quickest = min(self.calls, key=lambda call: call.latency_s / max(1, call.completion_tokens))
+        each_s = quickest.latency_s / max(1, quickest.completion_tokens)
+        return [float(f"{each:.3g}") for each in (each_s / 1000 + 1e-9, each_s + 1e-9)]
+
+
+async def ask_each(
+    pool: Mapping[str, Offer], prompts: Sequence[tuple[Message, ...]]
+) -> tuple[list[ProbedModel], list[str]]:
+    """Send the first prompt to each model in the pool, and the others to reasoning models. Return
+    the models that answered, and a line for each model that didn't.
+    """
+    endpoints = {
+        name: replace(endpoint_of(name, parse(ModelSettings, entry, name)), lists_models=False)
+        for name, (entry, _) in pool.items()
+    }
+    client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
+    sampling = Sampling(TEMPERATURE, 1.0, LEAST_ROOM)
+    learning.log.disabled = True  # each model's line already names what it refuses
+    works = []
+    for name, offer in pool.items():
+        requests = [Request(name, "probe", prompt, sampling) for prompt in prompts]
+        works.append(_described(client, offer, requests))
+    try:
+        results = await asyncio.gather(*works)
+    finally:
+        learning.log.disabled = False
+        await client.aclose()
+    failed = [each for each in results if isinstance(each, str)]
+    return [each for each in results if isinstance(each, ProbedModel)], failed
+
+
+async def _described(
+    client: OpenAIClient, offer: Offer, requests: Sequence[Request]
+) -> ProbedModel | str:
+    """Return a model with what its answers show, or a line with the reason for skipping it."""
+    request, *others = requests
+    name = request.model
+    entry, source = {**offer[0]}, offer[1]
+    price = price_of(entry["price"])
+    calls = []
+    try:
+        calls.append(await client.complete(request))
+        if calls[0].cut:
+            roomy = replace(request.sampling, max_tokens=LEAST_ROOM * ROOM * ROOM)
+            request, *others = (replace(each, sampling=roomy) for each in requests)
+            calls.append(await client.complete(request))
+        if not (price.prompt or price.completion):  # time a free model without its cold start
+            calls.append(await client.complete(request))
+    except FAILURES as error:
+        return f"{name} didn't answer and is skipped: {error}"
+    answers = [calls[-1]]
+    if _reasons(answers[0]):
+        more = await asyncio.gather(*map(client.complete, others), return_exceptions=True)
+        answers += [each for each in more if isinstance(each, Completion)]
+    calls += answers[1:]
+    dialect = client.manner(request)
+    if dialect.bound == "max_completion_tokens":
+        entry["tokens_key"] = dialect.bound
+    if left_out := sorted(dialect.left_out - set(TOKENS_KEYS)):
+        entry["left_out"] = left_out
+    if not dialect.system:
+        entry["system_role"] = False
+    parts = [f"${price.prompt:g} and ${price.completion:g} per million tokens ({source})"]
+    if _reasons(answers[0]):
+        most = max(answer.completion_tokens for answer in answers)
+        parts.append(f"reasons before it answers (up to {most} tokens)")
+    if dialect.words:
+        parts.append(f"called {dialect.words}")
+    if answers[0].estimated:
+        parts.append("reports no token counts: its costs are estimated")
+    line = f"{name}: {'; '.join(parts)}"
+    return ProbedModel(name, entry, tuple(calls), tuple(answers), line)
+
+
+def _reasons(answer: Completion) -> bool:
+    """Return True if an answer shows that its model reasons before it answers."""
+    silent = answer.cut and not answer.text
+    return bool(answer.reasoning or answer.reasoning_tokens or silent)
+
+
+def room_for(found: Sequence[ProbedModel]) -> int:
+    """Return the limit on an answer's tokens, which is higher if models wrote long answers, and the
+    highest if one reasons.
+    """
+    if any(_reasons(each.answers[0]) for each in found):
+        return PLENTY
+    written = (answer.completion_tokens for each in found for answer in each.answers)
+    longest = max(written, default=0)
+    rooms = (LEAST_ROOM << doublings for doublings in count())
+    return next(room for room in rooms if room >= min(PLENTY, ROOM * longest))

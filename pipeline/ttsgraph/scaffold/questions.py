@@ -79,11 +79,6 @@ class GradedQuestions:
     grading: Mapping[str, Any] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
 
-    @property
-    def text(self) -> str:
-        """Rows as JSON lines."""
-        return cells.json_lines(self.rows)
-
 
 @dataclass(frozen=True, slots=True)
 class QuestionSource:
@@ -135,7 +130,7 @@ def look_at(given: QuestionSource) -> GradedQuestions:
     else:
         kind, why, grading = _grading(path, [row["answer"] for row in kept], kind)
     grading |= given.grading
-    lines.append(f"{len(kept)} questions, graded as {kind}: {why}")
+    lines.append(f"{len(kept)} questions, graded as {kind}: {why}{OTHERS}")
     kept = _readable(path, kept, get_task(kind, grading), lines)
     return GradedQuestions(tuple(kept), kind, grading, tuple(lines))
 
@@ -166,61 +161,47 @@ def _plain_rows(
     talks: set[str] = set()
     rows = [cells.flat(row, given.answer or _column(tops, ANSWERS), talks) for row in raw]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = _columns(given, names, next((name for name in names if name in talks), None))
-    lines = [f"{given.path.name}: {len(raw)} rows; {columns.line(names)}"]
-    if columns.question in talks:
+    talk = next((name for name in names if name in talks), None)
+    question, answers, context, choices = _columns(given, names, talk)
+    used = {
+        "questions from": [question],
+        "answers from": [answers],
+        "choices from": [*choices.values()],
+        "context from": context,
+    }
+    unused = {*names}.difference(*used.values())
+    used["not used:"] = [name for name in names if name in unused]
+    shown = (f"{what} {', '.join(map(repr, by))[:120]}" for what, by in used.items() if by)
+    lines = [f"{given.path.name}: {len(raw)} rows; {'; '.join(shown)}"]
+    if question in talks:
         lines.append("system messages and earlier turns are part of each question")
-    is_any = cells.plain_name(columns.answer) in _ANY
+    is_any = cells.plain_name(answers) in _ANY
     found = []
     for row in rows:
-        fields: dict[str, Any] = {
-            "question": _question(row, [*columns.context, columns.question], columns.question),
-            "answer": _answer(row.get(columns.answer), is_any, given.kind == "json"),
-        }
-        if "" in columns.choices:
-            fields["choices"] = _choices(given.path, row.get(columns.choices[""]))
-        elif columns.choices:
-            texts = {label: cells.text_of(row.get(c)) for label, c in columns.choices.items()}
+        answer = _answer(row.get(answers), is_any, given.kind == "json")
+        if given.kind is None and not is_any and isinstance(answer, list) and _is_texts(answer):
+            raise DataError(
+                f"{given.path}: expected one answer for each question, found lists; use --kind"
+                " exact if any text of a list is right, or --kind json if all are, in this order"
+            )
+        fields = {"question": _question(row, [*context, question]), "answer": answer}
+        if "" in choices:
+            fields["choices"] = _choices(given.path, row.get(choices[""]))
+        elif choices:
+            texts = {label: cells.text_of(row.get(c)) for label, c in choices.items()}
             fields["choices"] = {label: text for label, text in texts.items() if text}
         found.append(fields)
-    lists = (row["answer"] for row in found if isinstance(row["answer"], list))
-    if given.kind is None and not is_any and any(_is_texts(each) for each in lists):
-        raise DataError(
-            f"{given.path}: expected one answer for each question, found lists in column"
-            f" {columns.answer!r}; use --kind exact if any text in a list is right, or --kind json"
-            " if all are required, in this order"
-        )
     return found, lines
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Columns with questions, their context, answers, and one choice each, by label, or, with the
-    label "", all choices.
-    """
+def _columns(
+    given: QuestionSource, names: Sequence[str], talk: str | None
+) -> tuple[str, str, list[str], dict[str, str]]:
+    """Return the columns with questions, with answers, with context, and with one choice each, by
+    label, or, with the label "", all choices.
 
-    question: str
-    answer: str
-    context: Sequence[str] = ()
-    choices: Mapping[str, str] = field(default_factory=dict)
-
-    def line(self, names: Sequence[str]) -> str:
-        """Return a line that says for what each of these columns is used."""
-        used = {self.question, self.answer, *self.context, *self.choices.values()}
-        parts = {
-            "questions from": [self.question],
-            "answers from": [self.answer],
-            "choices from": [*self.choices.values()],
-            "context from": self.context,
-            "not used:": [name for name in names if name not in used],
-        }
-        return "; ".join(f"{k} {', '.join(map(repr, v))[:120]}" for k, v in parts.items() if v)
-
-
-def _columns(given: QuestionSource, names: Sequence[str], talk: str | None) -> _Columns:
-    """Return the columns to use: those that the user named, else a conversation (`talk`), else
-    those with plain names, else, without a header, the first and the last ones. Raises DataError if
-    there are none.
+    These are the columns that the user named, else a conversation (`talk`), else those with plain
+    names, else, without a header, the first and the last ones. Raises DataError if there are none.
     """
     question = given.question or talk or _column(names, QUESTIONS)
     if not given.header:
@@ -234,11 +215,10 @@ def _columns(given: QuestionSource, names: Sequence[str], talk: str | None) -> _
         choices = dict(zip(LETTERS, names[1:-1], strict=False))  # six columns: MMLU's format
     answer = _required(given, others, "answer", answer)
     others.remove(answer)
-    whole = next((name for name in others if cells.plain_name(name) in cells.CHOICES), None)
+    whole = _column(others, cells.CHOICES)
     choices = choices or ({"": whole} if whole else cells.choice_columns(others))
-    rest = [name for name in others if name not in choices.values()]
-    context = [name for name in rest if cells.plain_name(name) in CONTEXTS]
-    return _Columns(question, answer, context, choices)
+    context = [name for name in others if cells.plain_name(name) in CONTEXTS]
+    return question, answer, context, choices
 
 
 def _column(columns: Sequence[str], names: Sequence[str]) -> str | None:
@@ -261,10 +241,12 @@ def _required(given: QuestionSource, columns: Sequence[str], what: str, column: 
     )
 
 
-def _question(row: Mapping[str, Any], columns: Sequence[str], question: str) -> str:
-    """Return the text of a row's question with its context, or "" if there is only context."""
+def _question(row: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """Return the text of a row's question, in the last of these columns, with its context, or "" if
+    there is only context.
+    """
     texts = {column: _text(column, row.get(column)) for column in columns}
-    asks = (c for c in columns if c == question or cells.plain_name(c) == "instruction")
+    asks = (c for c in columns if c == columns[-1] or cells.plain_name(c) == "instruction")
     return "\n\n".join(filter(None, texts.values())) if any(texts[c] for c in asks) else ""
 
 
@@ -276,8 +258,7 @@ def _text(column: str, value: Any) -> str:
         return "\n".join(_text(column, each) for each in value).strip()
     if isinstance(value, Mapping):
         raise DataError(
-            f"expected text in column {column!r}, found nested data; name another column with"
-            " --question-column, or write one question per row, and its context as text"
+            f"expected text in column {column!r}, found nested data; name another --question-column"
         )
     return cells.text_of(value)
 
@@ -289,8 +270,7 @@ def _choices(path: Path, value: Any) -> Any:
     found = cells.loaded(value)
     if isinstance(found, str) and found.strip():
         raise DataError(
-            f"{path}: expected choices as a list or an object, found {found[:40]!r}; write them as"
-            ' JSON (["Rome", "Oslo"]), or put each into a separate column (A, B, ...)'
+            f"{path}: expected choices as JSON or in a separate column each, found {found[:40]!r}"
         )
     return found if isinstance(found, Mapping | list) else []
 
@@ -342,7 +322,7 @@ def _grading(
     """
     texts = [answer for answer in answers if isinstance(answer, str)]
     one_each = len(texts) == len(answers)
-    numbers = one_each and cells.most(sum(map(cells.is_number, texts)), texts)
+    numbers = one_each and cells.most(map(cells.is_number, texts))
     spelt = reversed(Counter(texts).most_common())
     by_form = {normalised(text): text for text, _ in spelt}  # in the most frequent spelling
     labels = sorted(by_form.values())
@@ -351,35 +331,35 @@ def _grading(
     if kind == "choice" or (kind is None and several_each and not numbers):
         if not few:
             raise DataError(
-                f"{path}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers"
-                f" as labels, found {len(labels)}{OTHERS}"
+                f"{path}: expected 2 to {MOST_LABELS} labels, found {len(labels)}{OTHERS}"
             )
-        line = f"prompts name the {len(labels)} labels: {', '.join(labels)[:80]}{OTHERS}"
-        return "choice", line, {"choices": labels}
+        why = f"prompts name the {len(labels)} labels: {', '.join(labels)[:80]}"
+        return "choice", why, {"choices": labels}
     if kind is not None:
         return kind, "as requested", {}
     if sum(not _is_texts(answer) for answer in answers) > cells.MOST_ODD * len(answers):
-        return "json", f"answers are JSON, scored by the share of right fields{OTHERS}", {}
+        return "json", "answers are JSON, scored by the share of right fields", {}
     by_value = find_spec("math_verify") is not None
+    as_labels = f"; if these {len(labels)} are labels, use --kind choice"
     if numbers:
         formulas = by_value and any("/" in text or "\\" in text for text in texts)
-        more = cells.as_read(texts)
-        if several_each:
-            more += f"; if these {len(labels)} are labels, use --kind choice"
-        return "math" if formulas else "number", f"answers are numbers{more}{OTHERS}", {}
+        more = cells.as_read(texts) + (as_labels if several_each else "")
+        return "math" if formulas else "number", f"answers are numbers{more}", {}
     if by_value and one_each and all(map(_FORMULA.fullmatch, texts)):
-        return "math", f"answers are formulas, compared by value{OTHERS}", {}
+        return "math", "answers are formulas, compared by value", {}
     words = sorted(len(text.split()) for text in texts)
     if words and words[len(words) // 2] > SHORT_WORDS:
-        why = "long texts, scored by words in common with the reference"
-        return "similarity", f"{why}{OTHERS}, such as judge (a model)", {}
-    more = "" if one_each else "; any answer in a list counts as right"
+        why = "long texts, scored by words in common with the reference (judge: by a model)"
+        return "similarity", why, {}
+    why = "short texts, compared by their words"
+    if not one_each:
+        why += "; any answer in a list counts as right"
     if few and len(texts) >= 2 * len(labels):
-        more += f"; if these {len(labels)} are labels, use --kind choice"
+        why += as_labels
     firsts = [each[0] if isinstance(each, list) else each for each in answers]
     if 2 * sum(cells.is_quantity(str(each)) for each in firsts) > len(answers):
-        more += "; if they are numbers, write them as 1234.5, or use --kind number (ignores units)"
-    return "exact", f"short texts, compared by their words{more}{OTHERS}", {}
+        why += "; if they are numbers, write them as 1234.5, or use --kind number (ignores units)"
+    return "exact", why, {}
 
 
 def _is_texts(answer: Any) -> bool:
@@ -390,18 +370,13 @@ def _is_texts(answer: Any) -> bool:
 
 def _require_different(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Raise DataError if there are no questions, or all have the same answer."""
-    different = {normalised(str(row["answer"])) for row in rows}
-    if not rows:
-        raise DataError(
-            f"{path}: expected questions with one answer each, found none; add some, or name"
-            " another column with --answer-column"
-        )
-    if len(rows) > 1 and len(different) == 1:
-        raise DataError(
-            f"{path}: expected answers that differ, found {str(rows[0]['answer'])[:40]!r} for all"
-            f" {len(rows)} questions, from which nothing can be learned; name another column with"
-            " --answer-column"
-        )
+    if len(rows) == 1 or len({normalised(str(row["answer"])) for row in rows}) > 1:
+        return
+    found = f"{str(rows[0]['answer'])[:40]!r} for all {len(rows)}" if rows else "none"
+    raise DataError(
+        f"{path}: expected questions with answers that differ, found {found}; add some, or name"
+        " another column with --answer-column"
+    )
 
 
 def _readable(

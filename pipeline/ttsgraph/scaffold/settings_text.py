@@ -35,28 +35,27 @@ class SettingsText:
                 f"{path}: expected settings in YAML, but they can't be read: {error}"
             ) from None
 
-    def add(self, section: str, name: str, entry: Mapping[str, Any], lines: bool = False) -> None:
-        """Append an entry to a section, on one line or with one key per line. Raises SettingsError
-        if the section already has the name.
+    def add(self, section: str, name: str, entry: Mapping[str, Any]) -> None:
+        """Append an entry to a section, with one key per line. Raises SettingsError if the section
+        already has the name.
         """
         self.require_free(section, name)
         held = self.data[section]
         if not held:
             held.fa.set_block_style()
-        held[name] = self.node(entry, lines)
+        held[name] = self.node(entry)
 
     def require_free(self, section: str, name: str) -> None:
         """Raise SettingsError if a section already has the name."""
         if name in self.data[section]:
             raise SettingsError(
-                f"{self.path}: expected a new name in {section}, found {name!r}, which is taken;"
-                " choose another --name, or remove that entry first"
+                f"{self.path}: expected a new name, not {name!r}, which is in {section}; use --name"
             )
 
-    def node(self, entry: Mapping[str, Any], lines: bool = False) -> Any:
-        """Return an entry as a YAML node, which is written on one line or with one key per line."""
-        texts = [f"{_flow(key)}: {_flow(value)}\n" for key, value in entry.items()]
-        return self._yaml.load("".join(texts) if lines else _flow(dict(entry)))
+    def node(self, entry: Mapping[str, Any]) -> Any:
+        """Return an entry as a YAML node, which is written with one key per line."""
+        lines = (f"{_flow(key)}: {_flow(value)}\n" for key, value in entry.items())
+        return self._yaml.load("".join(lines))
 
     @property
     def text(self) -> str:
@@ -76,8 +75,7 @@ class SettingsText:
         """Raise DataError if the file has changed in the meantime."""
         if self.path.exists() and self.path.read_bytes().decode() != self.before:
             raise DataError(
-                f"{self.path}: the file changed during this command, so nothing was written; run"
-                " the command again"
+                f"{self.path}: it changed meanwhile, so nothing was written; run the command again"
             )
 
 

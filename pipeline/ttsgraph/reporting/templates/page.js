@@ -1,20 +1,4 @@
 "use strict";
-const root = document.documentElement;
-
-// Theme: a switch that overrides the system's preference; colours are CSS variables, so nothing has to be redrawn.
-const theme = document.getElementById("theme");
-function showTheme() {
-  const dark = root.dataset.theme === "dark";
-  theme.textContent = dark ? "Light theme" : "Dark theme";
-  theme.setAttribute("aria-pressed", String(dark));
-}
-theme.addEventListener("click", () => {
-  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-  try { localStorage.setItem("ttsgraph-theme", root.dataset.theme); } catch { /* valid for this visit only */ }
-  showTheme();
-});
-showTheme();
-
 // The registry decides which graph serves: a script next to the page reports a graph that differs from the page's.
 for (const line of document.querySelectorAll("[data-beside]")) {
   line.textContent = (window.ttsgraphServing || {})[line.dataset.beside] || "";
@@ -40,4 +24,4 @@ for (const form of document.querySelectorAll("form.filters")) {
   form.addEventListener("input", filter);
   filter();
 }
-root.dataset.ready = "yes";
+document.documentElement.dataset.ready = "yes";
