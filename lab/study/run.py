@@ -27,9 +27,8 @@ from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings
-from ttsgraph.stages.lengths import brief_of, scores_of
-from ttsgraph.stages.project import StepModels
-from ttsgraph.stages.starting import PaperStages, contest_of
+from ttsgraph.stages.project import StepModels, brief_of, scores_of
+from ttsgraph.stages.steps import PaperStages, contest_of
 from ttsgraph.stages.trials import evaluate_cases, single_cases, start_trial
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question

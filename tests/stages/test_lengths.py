@@ -16,7 +16,7 @@ from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.stages.identity import settings_sha256
-from ttsgraph.stages.lengths import measured_lengths, profiled, with_lengths
+from ttsgraph.stages.project import measured_lengths, profiled, with_lengths
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 

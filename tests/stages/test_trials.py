@@ -28,8 +28,10 @@ from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.stages import schemas
+from ttsgraph.stages.final import node_table, predicted_losses, removal_cases, removals
+from ttsgraph.stages.project import Folder, Project
 from ttsgraph.stages.schemas import Nodes, read_table, write_table
-from ttsgraph.stages.starting import contest_evidence
+from ttsgraph.stages.steps import contest_evidence, known_evidence
 from ttsgraph.stages.trials import (
     cases_feedback,
     evaluate_cases,
@@ -38,14 +40,7 @@ from ttsgraph.stages.trials import (
     trial_cases,
 )
 from ttsgraph.stages.trials import test_cases as rivals
-from ttsgraph.stages.worth import (
-    known_evidence,
-    node_table,
-    predicted_losses,
-    removal_cases,
-    removals,
-    with_worth,
-)
+from ttsgraph.tasks.sources import questions_table
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 BRIEF = Brief("math", Budget(COST, 40.0, 24), {}, ("assistant", "fuser"))
@@ -229,8 +224,9 @@ def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(
     by_hash = {
         case.graph.content_hash: feedback for case, feedback in zip(cases, feedbacks, strict=True)
     }
-    asked = environment.task, environment.prompt, questions[0]
-    nodes = with_worth(node_table(graph, cost, *asked, without, whole, by_hash), graph, whole, {})
+    project = Project(profile, "math", 0, Folder.temporary())
+    project.folder.write("questions", questions_table({"train": questions, "val": questions}))
+    nodes = node_table(project, graph, whole, questions, without, by_hash, {})
     write_table(nodes, Nodes, tmp_path / "nodes.parquet")
     table = read_table(Nodes, tmp_path / "nodes.parquet", "evaluate").set_index("node")
     assert math.isclose(table["cost_share"].sum(), 1)

@@ -27,10 +27,9 @@ from ttsgraph.runtime.limits import MeteredClient, lines_of, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
+from ttsgraph.stages import final, steps
 from ttsgraph.stages import project as before
-from ttsgraph.stages import steps
 from ttsgraph.stages.project import Folder, Project, StepModels
-from ttsgraph.stages.starting import started
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import questions_table
@@ -50,7 +49,7 @@ class WholeSearch:
 
     project: Project
     method: str
-    tested: steps.TestOutcome
+    tested: final.TestOutcome
     arms: Sequence[Arm]
     """Tested graphs, each with its grades on all questions."""
 
@@ -132,7 +131,7 @@ async def search_whole(
             project = _after_profile(project, team)
             environment.pool = project.profile.model_pool(task)
             await _searched(project, method, asked, lambda: meter.now, publish)
-            test = steps.evaluate(project, method, [] if team is None else [team], thorough=False)
+            test = final.evaluate(project, method, [] if team is None else [team], thorough=False)
             tested = test.write(*await test.asked(environment, publish))
     for line in lines_of(calls):
         say(line)
@@ -166,7 +165,7 @@ async def _searched(
         project.folder.write("pilot", NO_PILOT)
     else:
         await before.pilot(project)(asked)
-    await started(project, asked)
+    await steps.started(project, asked)
     await steps.search(project, method, spent, publish)(asked)
 
 

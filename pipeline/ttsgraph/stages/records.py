@@ -45,7 +45,7 @@ class PreferenceRecord(ClosedModel):
 
 class RankedGraph(ClosedModel):
     """A contest's graph, with the figures that determine its rank; unknown figures are None. Other
-    figures are only shown (stages/starting.py).
+    figures are only shown (stages/steps.py).
     """
 
     model_config = ConfigDict(extra="allow")
