@@ -27,17 +27,10 @@ from ttsgraph.searching.response.calibration import SAMPLES, expected_leads
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.settings.profile import Profile
+from ttsgraph.stages import trials
 from ttsgraph.stages.project import Folder, Project
 from ttsgraph.stages.steps import evidence_in, start_of
-from ttsgraph.stages.trials import (
-    Case,
-    all_refused,
-    answers_table,
-    cases_feedback,
-    cases_table,
-    scored,
-    test_cases,
-)
+from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question, can_vote
 
 PLACEHOLDER = "[what a predecessor answered]"
@@ -58,7 +51,7 @@ def arms_in(
     kind = profile.task(task).task
     check = checking(profile.roles, kind)
     budget = profile.budget_on(task)
-    return test_cases(found, pilot, alone, budget, can_vote(kind), router, check)
+    return trials.test_cases(found, pilot, alone, budget, can_vote(kind), router, check)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +70,9 @@ def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -
     """Return the result of a test, without graphs that could not be scored. Raises RunStopped if
     the found graph could not be scored.
     """
-    if not asked[0].n_scored:
-        raise all_refused(asked[:1])
-    able, feedbacks = scored(cases, asked)
-    table = cases_table(able, feedbacks, project.profile.cost_model(project.task))
+    trials.scored(cases[:1], asked[:1])
+    able, feedbacks = trials.scored(cases, asked)
+    table = trials.cases_table(able, feedbacks, project.profile.cost_model(project.task))
     return TestOutcome(able, feedbacks, table.join(against_first(feedbacks)))
 
 
@@ -127,7 +119,7 @@ class FinalTest:
         """
         grading = environment.with_node_grades(if_free=not self.thorough)
         test = self.project.questions["test"]
-        feedbacks = await cases_feedback(self.cases, grading, test, publish)
+        feedbacks = await trials.cases_feedback(self.cases, grading, test, publish)
 
         def counted(event: Event) -> None:
             """Publish only finished questions, not best scores, because a graph that lacks a node
@@ -137,7 +129,7 @@ class FinalTest:
                 publish(event)
 
         removed = removal_cases(self.without)
-        found = await cases_feedback(removed, environment, self.few, counted)
+        found = await trials.cases_feedback(removed, environment, self.few, counted)
         hashes = [case.graph.content_hash for case in removed]
         return feedbacks, dict(zip(hashes, found, strict=True))
 
@@ -156,7 +148,7 @@ class FinalTest:
         inputs = graphs[0], found.feedbacks[0], self.few, self.without, without, losses
         folder.write("nodes", node_table(project, *inputs))
         extract = project.settings.task.extract
-        folder.write("answers", answers_table(found.cases, found.feedbacks, extract))
+        folder.write("answers", trials.answers_table(found.cases, found.feedbacks, extract))
         rng = np.random.default_rng([project.seed, 3])
         return replace(found, leads=expected_leads(graphs, tuple(brief.cost.pool), known, rng))
 

@@ -35,23 +35,10 @@ from ttsgraph.pool.spec import Lengths
 from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.task import TaskSettings
-from ttsgraph.stages.trials import (
-    Case,
-    best_single,
-    cases_feedback,
-    evaluate_cases,
-    pilot_cases,
-    pilot_scores,
-    scored,
-    single_cases,
-)
+from ttsgraph.stages import trials
+from ttsgraph.stages.trials import Case
+from ttsgraph.tasks import sources
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.sources import (
-    load_questions,
-    questions_of,
-    questions_table,
-    split_questions,
-)
 
 TABLES = {
     "questions": ("Questions", "sample"),
@@ -167,7 +154,7 @@ class Project:
     @cached_property
     def questions(self) -> dict[str, list[Question]]:
         """Questions by split. Raises DataError if the sample stage has not run."""
-        return questions_of(self.folder.table("questions"))
+        return sources.questions_of(self.folder.table("questions"))
 
     def brief(self) -> Brief:
         """Return the information for agents and searchers. Raises BudgetError if no call fits the
@@ -176,7 +163,7 @@ class Project:
         # before any table is read, so that a budget too small for a call is reported immediately
         self.profile.budget_on(self.task).require_feasible()
         alone = self.folder.table("profile")
-        piloted = pilot_scores(self.folder.table("pilot"), self.profile.objective)
+        piloted = trials.pilot_scores(self.folder.table("pilot"), self.profile.objective)
         train = self.questions["train"]
         return brief_of(self.profile, self.task, scores_of(alone), train, piloted)
 
@@ -208,8 +195,8 @@ def questions_by_split(profile: Profile, task: str, seed: int) -> dict[str, list
     can't be read or has too few questions.
     """
     settings = profile.task(task)
-    questions = load_questions(settings.task, settings.source, seed)
-    return split_questions(questions, settings.splits.sizes(), seed)
+    questions = sources.load_questions(settings.task, settings.source, seed)
+    return sources.split_questions(questions, settings.splits.sizes(), seed)
 
 
 def sample(project: Project) -> pd.DataFrame:
@@ -218,7 +205,7 @@ def sample(project: Project) -> pd.DataFrame:
     """
     # uses the profile as given, because questions don't depend on measurements
     drawn = questions_by_split(project.given, project.task, project.seed)
-    return project.folder.write("questions", questions_table(drawn))
+    return project.folder.write("questions", sources.questions_table(drawn))
 
 
 def profile(project: Project) -> ToAsk[pd.DataFrame]:
@@ -239,16 +226,16 @@ def pilot(project: Project) -> ToAsk[pd.DataFrame]:
     """Return the work of running the sweeps of fixed graphs (paper, section 4)."""
     profile, train = project.profile, project.questions["train"]
     budget = profile.budget_on(project.task)
-    best = best_single(project.folder.table("profile"), budget, repeated=True)
+    best = trials.best_single(project.folder.table("profile"), budget, repeated=True)
     rng = np.random.default_rng([project.seed, 2])
     roles = profile.roles_on(project.task, train)
-    cases = pilot_cases(profile.pilot, budget.cost, best, roles, rng)
+    cases = trials.pilot_cases(profile.pilot, budget.cost, best, roles, rng)
     batch = train[: profile.pilot.questions]
 
     async def work(asked: StepModels) -> pd.DataFrame:
         with asked.shown(len(cases) * len(batch)) as publish:
             inputs = cases, asked.environment, budget.cost, batch
-            table = await evaluate_cases(*inputs, publish)
+            table = await trials.evaluate_cases(*inputs, publish)
         graphs = map(CollaborationGraph.from_json, table["graph"])
         table = table.assign(within_budget=[budget.admits(graph) for graph in graphs])
         return project.folder.write("pilot", table)
@@ -275,9 +262,9 @@ async def profiled(
     fits the context of any member.
     """
     pool = profile.model_pool()
-    alone = [case for case in single_cases(pool) if case.columns["model"] in members]
-    feedbacks = await cases_feedback(alone, environment, train, publish)
-    names = [case.columns["model"] for case in scored(alone, feedbacks)[0]]
+    alone = [case for case in trials.single_cases(pool) if case.columns["model"] in members]
+    feedbacks = await trials.cases_feedback(alone, environment, train, publish)
+    names = [case.columns["model"] for case in trials.scored(alone, feedbacks)[0]]
     growth: Growth = {}
     simulated = profile.engine.kind == "simulated"  # simulated models keep the given lengths
     if not simulated:
@@ -340,7 +327,7 @@ async def _growth(
     if FUSER in roles:
         graphs += [topologies.parallel([name] * 2, name, FUSER) for name in members]
     cases = [Case(graph, {"model": graph.node(graph.sink).model}) for graph in graphs]
-    feedbacks = await cases_feedback(cases, environment, questions, publish)
+    feedbacks = await trials.cases_feedback(cases, environment, questions, publish)
 
     def per_call(usage: Usage) -> tuple[float, float]:
         calls = max(1, usage.calls)

@@ -31,6 +31,7 @@ from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import SearchSettings, loop_calls
 from ttsgraph.settings.stages import ContestSettings, InitSettings
+from ttsgraph.stages import records, trials
 from ttsgraph.stages.project import (
     Folder,
     Project,
@@ -41,22 +42,8 @@ from ttsgraph.stages.project import (
     scores_of,
     with_lengths,
 )
-from ttsgraph.stages.records import (
-    PreferenceRecord,
-    StartRecord,
-    read_data,
-    read_record,
-    write_record,
-    write_search,
-)
-from ttsgraph.stages.trials import (
-    Case,
-    cases_table,
-    evaluate_cases,
-    start_trial,
-    trial_cases,
-    trials_of,
-)
+from ttsgraph.stages.records import PreferenceRecord, StartRecord
+from ttsgraph.stages.trials import Case
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
 
@@ -100,7 +87,7 @@ def init_instances(project: Project, both: bool = False) -> ToAsk[pd.DataFrame]:
     contested = project.profile.init.contest.enabled
     chosen: dict[str, Any] = {}
     if not contested:
-        chosen = read_data(PreferenceRecord, folder.path / "preference.json", "init_family")
+        chosen = records.read_data(PreferenceRecord, folder.path / "preference.json", "init_family")
 
     async def work(asked: StepModels) -> pd.DataFrame:
         if contested:
@@ -112,12 +99,12 @@ def init_instances(project: Project, both: bool = False) -> ToAsk[pd.DataFrame]:
         else:
             stages = PaperStages.of(project, brief, asked, np.random.default_rng([project.seed, 1]))
             table = await stages.instances(Preference(tuple(chosen["models"]), chosen["reason"]))
-            begin = start_trial(table, brief, project.profile.search.way)
+            begin = trials.start_trial(table, brief, project.profile.search.way)
             # includes the exchanges of the previous stage, so that start.json has all so far
             exchanges = [*chosen["exchanges"], *map(asdict, stages.agent.take_exchanges())]
             start = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
             evidence = NodeAnswers().table()  # empty: trials grade only sinks
-        write_record(StartRecord, folder.path / "start.json", start)
+        records.write_record(StartRecord, folder.path / "start.json", start)
         folder.write("evidence", evidence)
         return folder.write("init_instances", table)
 
@@ -177,9 +164,9 @@ class PaperStages:
         preference.
         """
         table = await self._tried(family_size_trials(self.brief))
-        trials = trials_of(table, self.brief.objective)
+        tried = trials.trials_of(table, self.brief.objective)
         # in a thread, because an agent may wait for a language model
-        return table, await asyncio.to_thread(self.agent.select_family_size, self.brief, trials)
+        return table, await asyncio.to_thread(self.agent.select_family_size, self.brief, tried)
 
     async def instances(self, preference: Preference) -> pd.DataFrame:
         """Run the second stage; return its trials of the multisets that the agent selects."""
@@ -187,18 +174,18 @@ class PaperStages:
         return await self._tried(await asyncio.to_thread(self.agent.select_instances, *wanted))
 
     async def _tried(self, multisets: Sequence[Counts]) -> pd.DataFrame:
-        cases = trial_cases(multisets, self.brief, self.init.topologies, self.rng)
+        cases = trials.trial_cases(multisets, self.brief, self.init.topologies, self.rng)
         batch = self.train[: self.init.questions]
         with self.asked.shown(len(cases) * len(batch)) as publish:
             inputs = cases, self.asked.environment, self.brief.cost, batch
-            return await evaluate_cases(*inputs, publish)
+            return await trials.evaluate_cases(*inputs, publish)
 
 
 def _write_preference(
     project: Project, preference: Preference, exchanges: Iterable[Mapping[str, Any]] = ()
 ) -> None:
     data = asdict(preference) | {"exchanges": [*exchanges]}
-    write_record(PreferenceRecord, project.folder.path / "preference.json", data)
+    records.write_record(PreferenceRecord, project.folder.path / "preference.json", data)
 
 
 def contest_table(contest: State) -> pd.DataFrame:
@@ -207,7 +194,7 @@ def contest_table(contest: State) -> pd.DataFrame:
         Case(graph, {"counts": json.dumps(dict(sorted(graph.model_counts().items())))})
         for graph in contest.feedbacks
     ]
-    return cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost)
+    return trials.cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost)
 
 
 def contest_evidence(contest: State) -> pd.DataFrame:
@@ -265,7 +252,7 @@ def start_of(project: Project) -> StartRecord:
     """Return the record of where the project's searches start. Raises DataError if the init stages
     have not run.
     """
-    return read_record(StartRecord, project.folder.path / "start.json", "init_instances")
+    return records.read_record(StartRecord, project.folder.path / "start.json", "init_instances")
 
 
 def problem_in(project: Project, start: StartRecord) -> Problem:
@@ -361,7 +348,7 @@ def search(
         known = project.questions["train"], project.questions["val"]
         found, state = await loop.find(searcher, project.profile.search, bench, *known)
         lacking = missing_isolation(project.settings.kind)
-        write_search(folder, found, bench.archive, spent(), state.exchanges, lacking)
+        records.write_search(folder, found, bench.archive, spent(), state.exchanges, lacking)
 
     return work
 

@@ -19,14 +19,7 @@ from ttsgraph.base.errors import BudgetError, RunStopped
 from ttsgraph.base.waiting import together
 from ttsgraph.base.wording import counted
 from ttsgraph.evaluation.archive import graph_columns, score_columns
-from ttsgraph.evaluation.environment import (
-    Evaluator,
-    Feedback,
-    binary,
-    lost,
-    stopped,
-    total_of,
-)
+from ttsgraph.evaluation.environment import Evaluator, Feedback, binary, lost, stopped, total_of
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import BestScore, Publish, ignore
 from ttsgraph.graphs import topologies
@@ -71,22 +64,17 @@ def scored(
     cases: Sequence[Case], feedbacks: Sequence[Feedback]
 ) -> tuple[list[Case], list[Feedback]]:
     """Return the cases that could be scored, with their feedback; a provider refused every question
-    of the other cases. Raises RunStopped if no case could be scored.
+    of the other cases. Raises RunStopped with a provider's reason if no case could be scored.
     """
     kept = [pair for pair in zip(cases, feedbacks, strict=True) if pair[1].n_scored]
     if not kept:
-        raise all_refused(feedbacks)
+        count = max((len(feedback.results) for feedback in feedbacks), default=0)
+        why = next((feedback.error for feedback in feedbacks), "nothing was asked")
+        raise RunStopped(
+            f"each of {count} questions was refused every time ({why}); try other models or another"
+            " prompt; running the command again repeats no call"
+        )
     return [case for case, _ in kept], [feedback for _, feedback in kept]
-
-
-def all_refused(feedbacks: Sequence[Feedback]) -> RunStopped:
-    """Return the error for a run in which every question was refused, with a provider's reason."""
-    count = max((len(feedback.results) for feedback in feedbacks), default=0)
-    why = next((feedback.error for feedback in feedbacks), "nothing was asked")
-    return RunStopped(
-        f"each of {count} questions was refused every time ({why}); try other models or another"
-        " prompt; running the command again repeats no call"
-    )
 
 
 async def cases_feedback(
@@ -119,16 +107,11 @@ def cases_table(
     cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel
 ) -> pd.DataFrame:
     """Return one row per case: its columns, its graph and its scores."""
-    return pd.DataFrame(
-        [
-            {
-                **case.columns,
-                **graph_columns(case.graph, units_of(case.graph, feedback, cost)),
-                **score_columns(feedback),
-            }
-            for case, feedback in zip(cases, feedbacks, strict=True)
-        ]
-    )
+    rows = []
+    for case, seen in zip(cases, feedbacks, strict=True):
+        size = graph_columns(case.graph, units_of(case.graph, seen, cost))
+        rows.append({**case.columns, **size, **score_columns(seen)})
+    return pd.DataFrame(rows)
 
 
 def units_of(graph: CollaborationGraph, feedback: Feedback, cost: CostModel) -> float:
@@ -155,21 +138,16 @@ def answers_table(
     rows: list[dict[str, Any]] = []
     for case, feedback in zip(cases, feedbacks, strict=True):
         for result in feedback.results:
-            nodes = {
-                str(i): {"correct": node.correct, "form": node.form}
-                for i, node in result.nodes.items()
+            nodes = {i: {"correct": n.correct, "form": n.form} for i, n in result.nodes.items()}
+            row = {
+                "question_id": result.question_id,
+                "correct": result.correct,
+                "form": extract(result.answer) or "",
+                "latency_s": result.latency_s,
+                "error": result.error,
+                "nodes": json.dumps(nodes),
             }
-            rows.append(
-                {
-                    **case.columns,
-                    "question_id": result.question_id,
-                    "correct": result.correct,
-                    "form": extract(result.answer) or "",
-                    "latency_s": result.latency_s,
-                    "error": result.error,
-                    "nodes": json.dumps(nodes),
-                }
-            )
+            rows.append(case.columns | row)
     whole = all(binary(feedback.grades) for feedback in feedbacks)
     return pd.DataFrame(rows).astype({"correct": "boolean" if whole else "Float64"})
 
@@ -316,8 +294,7 @@ def start_trial(table: pd.DataFrame, brief: Brief, way: str = "joint") -> Trial:
     )
     if way == "paper":
         return best
-    questions = max(int(rows["n_scored"].max()) for _, rows in table.groupby("counts"))
-    error = math.sqrt(max(0.0, best.score * (1 - best.score)) / questions)
+    error = math.sqrt(max(0.0, best.score * (1 - best.score)) / int(table["n_scored"].max()))
     close = [
         trial
         for trial in trials
