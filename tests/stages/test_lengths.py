@@ -84,10 +84,6 @@ def test_a_model_that_takes_no_prompt_costs_what_the_one_with_the_longest_answer
     cost = with_lengths(known, "math", made).cost_model("math")
     assert cost.single("small") == cost.single("large") > 0
     assert made.set_index("model").loc[refused, "accuracy"] == 0
-
-
-def test_where_no_model_takes_a_prompt_it_is_said_what_to_do():
-    known = profile()
     asked = environment(known, Refusing(*WORDS))
     with pytest.raises(DataError, match=r"it takes 2048.*splits.shots"):
         asyncio.run(profiled(known, "math", list(WORDS), asked, TRAIN))

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.dialect import Dialect, DialectStore
-from ttsgraph.stages import schemas
+from ttsgraph.stages.project import Folder
 from ttsgraph.stages.records import (
     GateVerdict,
     SearchRecord,
@@ -25,7 +24,6 @@ from ttsgraph.stages.records import (
     read_found,
     write_record,
 )
-from ttsgraph.stages.schemas import read_table
 from ttsgraph_flows.dvc_stages import flow_of
 
 
@@ -76,22 +74,17 @@ def same(first: Any, second: Any) -> bool:
     return repr(first) == repr(second)
 
 
-def read_right_or_told(
-    path: Path, content: bytes, reader: Callable[[], Any], expected: Any
-) -> None:
+def read_right_or_told(path: Path, content: bytes, expected: Any) -> None:
     """Damaged content is read as expected, or the error names the file and what to do."""
     path.write_bytes(content)
     try:
-        found = reader()
+        found = content_of(path)
     except InputError as error:
         said = str(error)
         assert str(path) in said
         assert "\n" not in said
-        assert re.search(
-            r"`python -m ttsgraph_flows\.\w+[^`]*`|`make repro` makes it|delete the file"
-            r"|move the file away",
-            said,
-        ), said
+        remedies = r"`python -m ttsgraph_flows\.\w+[^`]*`|`make repro` makes it|delete the file"
+        assert re.search(rf"{remedies}|move the file away", said), said
     else:
         assert same(found, expected), found
 
@@ -118,13 +111,7 @@ def test_what_was_kept_is_there_as_it_was_or_not_at_all(tmp_path, data):
 RESULTS = Path("results/simulated-small/math")
 DATA = Path("data/simulated-small/math")
 METHOD = RESULTS / "random"
-TABLES = {
-    DATA / "questions.parquet": (schemas.Questions, "sample"),
-    RESULTS / "profile.parquet": (schemas.Profiles, "profile"),
-    RESULTS / "pilot.parquet": (schemas.Pilots, "pilot"),
-    METHOD / "archive.parquet": (schemas.Candidates, "search"),
-}
-FILES = {
+RECORDS = {
     RESULTS / "start.json": (StartRecord, "init_instances"),
     METHOD / "search.json": (SearchRecord, "search"),
     METHOD / "verdict.json": (GateVerdict, "evaluate"),
@@ -136,26 +123,26 @@ DAMAGED = (
 """One of each way to read: a table with and without a graph, a record, plain data, a graph."""
 
 
-def readers(path: Path) -> Callable[[], Any]:
-    """What a stage reads a file with."""
-    if path in TABLES:
-        return lambda: read_table(TABLES[path][0], path, TABLES[path][1])
-    if path in FILES:
-        return lambda: read_data(FILES[path][0], path, FILES[path][1])
-    return lambda: read_found(METHOD)[0].content_hash
+def content_of(path: Path) -> Any:
+    """What a stage reads from a file."""
+    if path.suffix == ".parquet":
+        return Folder(path.parent, searched=path.parent == METHOD).table(path.stem)
+    if path in RECORDS:
+        kind, made_by = RECORDS[path]
+        return read_data(kind, path, made_by)
+    return read_found(METHOD)[0].content_hash
 
 
 @pytest.mark.parametrize("path", DAMAGED, ids=lambda path: path.name)
 def test_a_damaged_file_of_a_stage_is_read_right_or_told(copied, path):
     with chdir(copied.folder):
         content = path.read_bytes()
-        reader = readers(path)
-        expected = reader()
+        expected = content_of(path)
 
         @settings(max_examples=60, deadline=None)
         @given(damaged(content))
         def check(bad: bytes) -> None:
-            read_right_or_told(path, bad, reader, expected)
+            read_right_or_told(path, bad, expected)
 
         try:
             check()
@@ -199,7 +186,7 @@ CASES = [
 def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
     with chdir(copied.folder):
         content = path.read_bytes()
-        expected = readers(path)()
+        expected = content_of(path)
         path.unlink()
         if damage is not None:
             path.write_bytes(damage(content) if callable(damage) else damage)
@@ -213,7 +200,7 @@ def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
             if advised is not None:
                 run(advised[1])
             run(command)
-            assert same(readers(path)(), expected)
+            assert same(content_of(path), expected)
         except BaseException:
             path.write_bytes(content)
             raise
