@@ -21,7 +21,7 @@ from ttsgraph.evaluation.progress import Expense, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching import loop
 from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
-from ttsgraph.searching.agent.heuristic import HeuristicAgent, make_agent
+from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem
@@ -69,9 +69,14 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
             _write_preference(project, preference_of(contest))
             table = contest_table(contest)
         else:
-            stages = PaperStages.of(project, brief, asked, np.random.default_rng(project.seed))
-            table, chosen = await stages.families()
-            _write_preference(project, chosen, map(asdict, stages.agent.take_exchanges()))
+            rng = np.random.default_rng(project.seed)
+            agent = make_agent(project.profile.agent, rng, asked.speak)
+            inputs = brief, project.profile.init, project.questions["train"], asked, rng
+            table = await paper_trials(family_size_trials(brief), *inputs)
+            known = trials.trials_of(table, brief.objective)
+            # in a thread, because an agent may wait for a language model
+            chosen = await asyncio.to_thread(agent.select_family_size, brief, known)
+            _write_preference(project, chosen, map(asdict, agent.take_exchanges()))
         return project.folder.write("init_family", table)
 
     return work
@@ -97,11 +102,16 @@ def init_instances(project: Project, both: bool = False) -> ToAsk[pd.DataFrame]:
             start = start_data(contest, project.profile.init.contest.kept)
             table, evidence = contest_table(contest), contest_evidence(contest)
         else:
-            stages = PaperStages.of(project, brief, asked, np.random.default_rng([project.seed, 1]))
-            table = await stages.instances(Preference(tuple(chosen["models"]), chosen["reason"]))
+            rng = np.random.default_rng([project.seed, 1])
+            agent = make_agent(project.profile.agent, rng, asked.speak)
+            preferred = Preference(tuple(chosen["models"]), chosen["reason"])
+            wanted = brief, preferred, project.profile.init.candidates
+            multisets = await asyncio.to_thread(agent.select_instances, *wanted)
+            inputs = brief, project.profile.init, project.questions["train"], asked, rng
+            table = await paper_trials(multisets, *inputs)
             begin = trials.start_trial(table, brief, project.profile.search.way)
             # includes the exchanges of the previous stage, so that start.json has all so far
-            exchanges = [*chosen["exchanges"], *map(asdict, stages.agent.take_exchanges())]
+            exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
             start = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
             evidence = NodeAnswers().table()  # empty: trials grade only sinks
         records.write_record(StartRecord, folder.path / "start.json", start)
@@ -140,45 +150,22 @@ def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed
     return State(brief, questions["train"], questions["val"], settings, rng, texts)
 
 
-@dataclass(frozen=True, slots=True)
-class PaperStages:
-    """The two init stages of the paper: trials of multisets of models over random topologies."""
-
-    agent: HeuristicAgent
-    brief: Brief
-    init: InitSettings
-    train: Sequence[Question]
-    asked: StepModels
-    rng: np.random.Generator
-
-    @classmethod
-    def of(
-        cls, project: Project, brief: Brief, asked: StepModels, rng: np.random.Generator
-    ) -> PaperStages:
-        """Return the stages of a project. Their agent may be a language model."""
-        agent = make_agent(project.profile.agent, rng, asked.speak)
-        return cls(agent, brief, project.profile.init, project.questions["train"], asked, rng)
-
-    async def families(self) -> tuple[pd.DataFrame, Preference]:
-        """Run the first stage; return its trials (columns of schemas.Trials) and the agent's
-        preference.
-        """
-        table = await self._tried(family_size_trials(self.brief))
-        tried = trials.trials_of(table, self.brief.objective)
-        # in a thread, because an agent may wait for a language model
-        return table, await asyncio.to_thread(self.agent.select_family_size, self.brief, tried)
-
-    async def instances(self, preference: Preference) -> pd.DataFrame:
-        """Run the second stage; return its trials of the multisets that the agent selects."""
-        wanted = self.brief, preference, self.init.candidates
-        return await self._tried(await asyncio.to_thread(self.agent.select_instances, *wanted))
-
-    async def _tried(self, multisets: Sequence[Counts]) -> pd.DataFrame:
-        cases = trials.trial_cases(multisets, self.brief, self.init.topologies, self.rng)
-        batch = self.train[: self.init.questions]
-        with self.asked.shown(len(cases) * len(batch)) as publish:
-            inputs = cases, self.asked.environment, self.brief.cost, batch
-            return await trials.evaluate_cases(*inputs, publish)
+async def paper_trials(
+    multisets: Sequence[Counts],
+    brief: Brief,
+    init: InitSettings,
+    train: Sequence[Question],
+    asked: StepModels,
+    rng: np.random.Generator,
+) -> pd.DataFrame:
+    """Run multisets of models over random topologies, as both init stages of the paper do; return
+    their trials (columns of schemas.Trials).
+    """
+    cases = trials.trial_cases(multisets, brief, init.topologies, rng)
+    batch = train[: init.questions]
+    with asked.shown(len(cases) * len(batch)) as publish:
+        inputs = cases, asked.environment, brief.cost, batch
+        return await trials.evaluate_cases(*inputs, publish)
 
 
 def _write_preference(
