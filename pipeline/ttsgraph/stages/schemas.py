@@ -30,8 +30,8 @@ CLOSE = 1e-9
 """Rounding error that rules tolerate."""
 
 Rule = str | Callable[[pd.DataFrame], Any]
-"""What must be true for each row of a table, or for the whole table: an expression for
-`DataFrame.eval`, or a function.
+"""Condition on each row of a table, or on the whole table: an expression for `DataFrame.eval`, or a
+function.
 """
 
 
