@@ -374,7 +374,7 @@ def write_table(table: pd.DataFrame, schema: DataFrameSchema, path: Path) -> Non
     separate file. Raises DataError if the table violates its schema.
     """
     if table.empty:  # its columns may lack a type
-        kinds = {name: column.dtype.type for name, column in schema.columns.items()}
+        kinds = {name: getattr(each.dtype, "type", None) for name, each in schema.columns.items()}
         table = pd.DataFrame({name: pd.array([], dtype) for name, dtype in kinds.items()})
     apart = [column for column in table.columns if column in BOOKKEEPING]
     checked = check(table, schema, str(path))
