@@ -13,10 +13,10 @@ from ttsgraph.deployment.bundle import DeployedVersion, figures_of, front_of
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
 from ttsgraph.evaluation.found_by import BASELINE
 from ttsgraph.runtime.clients import serving_facts
+from ttsgraph.stages.final import TestOutcome
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.records import SearchRecord, StartRecord, read_record
 from ttsgraph.stages.schemas import Candidates, read_table
-from ttsgraph.stages.steps import TestOutcome
 from ttsgraph.stages.trials import Case
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.lineage import seal

@@ -7,7 +7,7 @@ from typing import Any
 from prefect import flow
 
 from ttsgraph.base.files import json_text, write_text
-from ttsgraph.stages import records, steps
+from ttsgraph.stages import final, records
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
 
@@ -30,7 +30,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     """
     stage = load_stage(task, profile)
     records.read_found(stage.results / method)
-    test = steps.evaluate(stage, method)
+    test = final.evaluate(stage, method)
     name = f"evaluate-{method}"
     with live(f"evaluate {task} {method}", test.total) as publish:
         tested = test.write(*stage.with_models(lambda env: test.asked(env, publish), name))
@@ -41,7 +41,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         publish(_select(stage, method, tested))
 
 
-def _select(stage: Stage, method: str, tested: steps.TestOutcome) -> str:
+def _select(stage: Stage, method: str, tested: final.TestOutcome) -> str:
     """Register the graph that the gate selects, add the test's scores to the search's run, write
     the decision with its reason, and return it as text.
     """

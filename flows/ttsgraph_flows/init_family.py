@@ -4,7 +4,7 @@ first init stage).
 
 from prefect import flow
 
-from ttsgraph.stages import starting
+from ttsgraph.stages import steps
 from ttsgraph_flows.stage import load_stage, main
 
 
@@ -17,7 +17,7 @@ def init_family(task: str, profile: str | None = None) -> None:
     """
     stage = load_stage(task, profile)
     contest = stage.profile.init.contest.enabled
-    stage.ask("init_family", starting.init_family(stage), agent=not contest)
+    stage.ask("init_family", steps.init_family(stage), agent=not contest)
 
 
 if __name__ == "__main__":

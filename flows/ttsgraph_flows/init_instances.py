@@ -4,7 +4,7 @@ search (paper, section 5.2, second init stage).
 
 from prefect import flow
 
-from ttsgraph.stages import starting
+from ttsgraph.stages import steps
 from ttsgraph_flows.stage import load_stage, main
 
 
@@ -18,7 +18,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
     """
     stage = load_stage(task, profile)
     contest = stage.profile.init.contest.enabled
-    stage.ask("init_instances", starting.init_instances(stage), agent=not contest)
+    stage.ask("init_instances", steps.init_instances(stage), agent=not contest)
 
 
 if __name__ == "__main__":

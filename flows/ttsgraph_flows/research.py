@@ -30,7 +30,7 @@ from ttsgraph.runtime.clients import with_newcomers
 from ttsgraph.searching.methods.base import Searcher
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import SearchSettings
-from ttsgraph.stages import schemas, steps
+from ttsgraph.stages import final, schemas, steps
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import TABLES, Folder, StepModels
 from ttsgraph.stages.records import ResearchRecord, StartRecord, read_record, write_record
@@ -249,16 +249,16 @@ def _warm(
     return outcome("; ".join(reasons), champion, **named)
 
 
-def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> steps.TestOutcome:
+def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> final.TestOutcome:
     """Test the found graph and its rivals, except rivals with models that left the pool."""
     pool = again.profile.cost_model(again.task).pool
     graphs = map(CollaborationGraph.from_json, pilot["graph"])
     there = [all(name in pool for name in graph.model_counts()) for graph in graphs]
     alone = again.folder.table("profile")
-    cases = steps.arms_in(again.profile, again.task, found, pilot[there], alone)
+    cases = final.arms_in(again.profile, again.task, found, pilot[there], alone)
     test = again.questions["test"]
     asked = again.with_models(lambda env: cases_feedback(cases, env, test), "evaluate-warm")
-    return steps.tested(again, cases, asked)
+    return final.tested(again, cases, asked)
 
 
 def _search(

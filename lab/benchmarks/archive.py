@@ -22,7 +22,7 @@ from ttsgraph.evaluation.environment import Environment, Feedback, Job, Question
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client, Usage, rare_collections
-from ttsgraph.stages import steps
+from ttsgraph.stages import final, steps
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import StepModels
 from ttsgraph.tasks.base import Question
@@ -98,7 +98,7 @@ def _write_results(stage: Stage) -> None:
     made_up = SyntheticEnvironment(task, prompt, sampling, stage.profile.model_pool(), Client())
     with rare_collections():
         asyncio.run(steps.search(stage, METHOD)(StepModels(made_up)))
-    test = steps.evaluate(stage, METHOD)
+    test = final.evaluate(stage, METHOD)
     test.write(*asyncio.run(test.asked(made_up)))
     path = stage.questions_path
     splits = {split: len(rows) for split, rows in stage.questions.items()}

@@ -16,8 +16,9 @@ from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.final import arms_in
 from ttsgraph.stages.project import Folder, Project, StepModels
-from ttsgraph.stages.steps import PreviousSearch, arms_in, begun_warm
+from ttsgraph.stages.steps import PreviousSearch, begun_warm
 from ttsgraph.stages.trials import cases_feedback
 
 NEWCOMER = "newcomer"

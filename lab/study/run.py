@@ -19,7 +19,7 @@ from ttsgraph.evaluation.environment import Environment, Feedback, Grader
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.simulated import SimulatedClient
-from ttsgraph.searching.agent.base import Brief, Counts
+from ttsgraph.searching.agent.base import Brief, Counts, family_size_trials
 from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.contest.contenders import Candidate, Contenders, ContestResult
 from ttsgraph.searching.loop import Bench, find, run
@@ -27,10 +27,9 @@ from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings
-from ttsgraph.stages.lengths import brief_of, scores_of
-from ttsgraph.stages.project import StepModels
-from ttsgraph.stages.starting import PaperStages, contest_of
-from ttsgraph.stages.trials import evaluate_cases, single_cases, start_trial
+from ttsgraph.stages.project import StepModels, brief_of, scores_of
+from ttsgraph.stages.steps import contest_of, paper_trials
+from ttsgraph.stages.trials import evaluate_cases, single_cases, start_trial, trials_of
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions
@@ -131,10 +130,13 @@ class Laboratory:
             else:
                 init, train = self.settings.init, questions["train"]
                 rng = np.random.default_rng([cell.seed, 1])
-                inputs = make_agent(agent, rng), brief, init, train
-                stages = PaperStages(*inputs, StepModels(environment), rng)
-                _, preference = await stages.families()
-                tried = await stages.instances(preference)
+                acting = make_agent(agent, rng)
+                inputs = brief, init, train, StepModels(environment), rng
+                known = await paper_trials(family_size_trials(brief), *inputs)
+                of_families = trials_of(known, brief.objective)
+                preference = acting.select_family_size(brief, of_families)
+                multisets = acting.select_instances(brief, preference, init.candidates)
+                tried = await paper_trials(multisets, *inputs)
                 counts = start_trial(tried, brief, "paper").counts
                 self._starts[key] = Start(brief.single_scores, counts, ledger)
         return self._starts[key]

@@ -116,8 +116,8 @@ def test_a_router_is_drawn_where_it_decides_with_the_share_of_each_branch():
 @pytest.mark.parametrize(
     ("name", "columns"),
     [
-        ("trajectory", {*Trajectory.to_schema().columns}),
-        ("comparison", {*Evaluations.to_schema().columns, "task", "method", "what"}),
+        ("trajectory", {*Trajectory.columns}),
+        ("comparison", {*Evaluations.columns, "task", "method", "what"}),
     ],
 )
 def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(name, columns):

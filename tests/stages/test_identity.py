@@ -1,61 +1,50 @@
 """What makes two searches the same: their settings."""
 
-import json
 from typing import Any
 
+import pytest
 import yaml
 
-from tests.support.project import ROOT
+from tests.support.project import ROOT, merged
 from ttsgraph.base.parsing import parse
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.identity import code_digest, settings_sha256
 
 LAPTOP = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+MODEL = next(iter(LAPTOP["pool"]))
 
 
-def laptop(**changes: Any) -> Profile:
-    """The laptop's profile with some dotted keys changed."""
-    data = json.loads(json.dumps(LAPTOP))
-    for key, value in changes.items():
-        *where, last = key.split("__")
-        inner = data
-        for part in where:
-            inner = inner.setdefault(part.replace("_x_", "-"), {})
-        inner[last] = value
-    return parse(Profile, data, "laptop")
+def identity(change: dict[str, Any]) -> str:
+    return settings_sha256(parse(Profile, merged(LAPTOP, change), "laptop"), "math")
 
 
 def test_how_models_are_served_is_not_in_the_identity_of_results():
-    model = next(iter(LAPTOP["pool"]))
-    pool = f"pool__{model.replace('-', '_x_')}"
-    serving = {
-        f"{pool}__serve": {"replicas": 3, "tensor_parallel": 2},
-        f"{pool}__base_url": ["http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1"],
-        f"{pool}__api_key_env": "ANOTHER_KEY",
-        f"{pool}__api_key_header": "api-key",
-        f"{pool}__query": {"api-version": "2024-10-21"},
-        f"{pool}__listed": False,
-        "engine__concurrency": 7,
-        "engine__timeout_s": 9,
-        "engine__max_retries": 9,
-        "engine__device": "gpu",
-        "engine__python": "elsewhere/bin/python",
-        "limits": {"dollars": 1},
-        "description": "other words",
+    model = {
+        "serve": {"replicas": 3, "tensor_parallel": 2},
+        "base_url": ["http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1"],
+        "api_key_env": "ANOTHER_KEY",
+        "api_key_header": "api-key",
+        "query": {"api-version": "2024-10-21"},
+        "listed": False,
     }
-    plain = settings_sha256(laptop(), "math")
-    for key, value in serving.items():
-        assert settings_sha256(laptop(**{key: value}), "math") == plain, key
-    deciding = {
-        f"{pool}__price": 12.5,
-        f"{pool}__revision": "another",
-        "engine__max_model_len": 512,
-        "roles": ["assistant"],
-        "tasks__math__sampling__temperature": 0.123,
-        "search__patience": 1,
-    }
-    for key, value in deciding.items():
-        assert settings_sha256(laptop(**{key: value}), "math") != plain, key
+    engine = {"concurrency": 7, "timeout_s": 9, "max_retries": 9, "device": "gpu", "python": "else"}
+    others = {"limits": {"dollars": 1}, "description": "other words"}
+    assert identity({"pool": {MODEL: model}, "engine": engine} | others) == identity({})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pool": {MODEL: {"price": 12.5}}},
+        {"pool": {MODEL: {"revision": "another"}}},
+        {"engine": {"max_model_len": 512}},
+        {"roles": ["assistant"]},
+        {"tasks": {"math": {"sampling": {"temperature": 0.123}}}},
+        {"search": {"patience": 1}},
+    ],
+)
+def test_what_decides_a_result_is_in_its_identity(change):
+    assert identity(change) != identity({})
 
 
 def test_code_is_the_same_until_a_module_or_a_template_changes(tmp_path, monkeypatch):

@@ -13,10 +13,11 @@ from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.models.client import Client, Completion, Request
-from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.settings.profile import AgentSettings, Profile, load_profile
+from ttsgraph.settings.stages import BudgetSettings
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.stages.identity import settings_sha256
-from ttsgraph.stages.lengths import measured_lengths, profiled, with_lengths
+from ttsgraph.stages.project import measured_lengths, profiled, with_lengths
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 
@@ -84,10 +85,6 @@ def test_a_model_that_takes_no_prompt_costs_what_the_one_with_the_longest_answer
     cost = with_lengths(known, "math", made).cost_model("math")
     assert cost.single("small") == cost.single("large") > 0
     assert made.set_index("model").loc[refused, "accuracy"] == 0
-
-
-def test_where_no_model_takes_a_prompt_it_is_said_what_to_do():
-    known = profile()
     asked = environment(known, Refusing(*WORDS))
     with pytest.raises(DataError, match=r"it takes 2048.*splits.shots"):
         asyncio.run(profiled(known, "math", list(WORDS), asked, TRAIN))
@@ -129,16 +126,6 @@ def test_accuracies_are_kept_where_votes_are_weighed_and_are_no_part_of_the_iden
 PROFILES = Path(__file__).parents[2] / "profiles"
 
 
-def papers(task, limit):
-    """The paper's profile on the simulated pool."""
-    profile = load_profile("simulated", PROFILES)
-    paper = load_profile("paper", PROFILES)
-    section = profile.task(task).model_copy(update={"splits": paper.task(task).splits})
-    changes = {name: getattr(paper, name) for name in ("pilot", "init", "search", "evaluate")}
-    budget = profile.budget.model_copy(update={"limit": limit})
-    return profile.model_copy(update=changes | {"budget": budget, "tasks": {task: section}})
-
-
 MODEL = "llama-3.2-1b"
 
 
@@ -146,7 +133,7 @@ def one_model(calls=1000, **changes):
     """A contest of one model, whose calls take $0.000003 each and, 32 at a time, 180 seconds of
     these 5760; a budget of five calls. Of 200 training questions a contest sees 160.
     """
-    profile = papers("math", 1.5e-5)
+    profile = load_profile("simulated", PROFILES)
     section = profile.task("math")
     splits = section.splits.model_copy(update={"train": 200, "val": 10, "test": 20})
     lengths = section.lengths.model_copy(update={"prompt_tokens": 100, "generated_tokens": 50})
@@ -154,7 +141,7 @@ def one_model(calls=1000, **changes):
     contest = profile.init.contest.model_copy(update={"enabled": True, "calls": calls})
     changes = {
         "tasks": {"math": section},
-        "budget": profile.budget.model_copy(update={"metric": "dollars", "max_nodes": 10}),
+        "budget": BudgetSettings(metric="dollars", limit=1.5e-5, max_nodes=10),
         "init": profile.init.model_copy(update={"contest": contest}),
         "evaluate": profile.evaluate.model_copy(update={"ablation": 8}),
         "pool": {MODEL: profile.pool[MODEL].model_copy(update={"speed": (28.8, 57.6)})},
@@ -188,11 +175,10 @@ def test_what_a_contest_of_one_model_takes_adds_up():
 
 
 def test_an_agent_with_a_language_model_takes_at_most_its_limits():
-    limits = {"context_tokens": 900, "max_tokens": 100}
-    agent = papers("math", 8.0).agent.model_copy(update={"kind": "llm", "model": MODEL} | limits)
-    found = estimate_run(one_model(agent=agent), "math")["agent"]
-    calls = (papers("math", 8.0).search.max_iterations + 2) * 2
-    assert found == {
+    agent = AgentSettings(kind="llm", model=MODEL, context_tokens=900, max_tokens=100)
+    profile = one_model(agent=agent)
+    calls = (profile.search.max_iterations + 2) * 2
+    assert estimate_run(profile, "math")["agent"] == {
         "calls": calls,
         "tokens": 1000 * calls,
         "dollars": pytest.approx(1000 * calls * 0.02e-6),

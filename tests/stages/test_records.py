@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ttsgraph.base.errors import DataError, InputError
-from ttsgraph.base.files import keep, kept
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.dialect import Dialect, DialectStore
-from ttsgraph.stages import schemas
+from ttsgraph.stages.project import Folder
 from ttsgraph.stages.records import (
     GateVerdict,
     SearchRecord,
@@ -26,17 +24,7 @@ from ttsgraph.stages.records import (
     read_found,
     write_record,
 )
-from ttsgraph.stages.schemas import read_table
-from ttsgraph_flows import (
-    evaluate,
-    init_family,
-    init_instances,
-    pilot,
-    profile,
-    report,
-    sample,
-    search,
-)
+from ttsgraph_flows.dvc_stages import flow_of
 
 
 @st.composite
@@ -86,22 +74,17 @@ def same(first: Any, second: Any) -> bool:
     return repr(first) == repr(second)
 
 
-def read_right_or_told(
-    path: Path, content: bytes, reader: Callable[[], Any], expected: Any
-) -> None:
+def read_right_or_told(path: Path, content: bytes, expected: Any) -> None:
     """Damaged content is read as expected, or the error names the file and what to do."""
     path.write_bytes(content)
     try:
-        found = reader()
+        found = content_of(path)
     except InputError as error:
         said = str(error)
         assert str(path) in said
         assert "\n" not in said
-        assert re.search(
-            r"`python -m ttsgraph_flows\.\w+[^`]*`|`make repro` makes it|delete the file"
-            r"|move the file away",
-            said,
-        ), said
+        remedies = r"`python -m ttsgraph_flows\.\w+[^`]*`|`make repro` makes it|delete the file"
+        assert re.search(rf"{remedies}|move the file away", said), said
     else:
         assert same(found, expected), found
 
@@ -112,40 +95,23 @@ def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def kept_value(path: Path) -> Callable[[], Any]:
-    keep(path, [{"accuracy": 0.25, "graph": "{}"}, {"accuracy": None}])
-    return lambda: kept(path)
-
-
-def kept_habits(path: Path) -> Callable[[], Any]:
-    habits = DialectStore(path)
-    habits.keep("http://here m", Dialect("max_completion_tokens", frozenset({"seed"}), False))
-    return lambda: habits.get("http://here m")
-
-
-@pytest.mark.parametrize("kind", [kept_value, kept_habits])
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 @example(data=None)
-def test_what_was_kept_is_there_as_it_was_or_not_at_all(tmp_path, kind, data):
+def test_what_was_kept_is_there_as_it_was_or_not_at_all(tmp_path, data):
     path = tmp_path / "kept.json"
-    reader = kind(path)
-    known = reader()
+    habits = DialectStore(path)
+    dialect = Dialect("max_completion_tokens", frozenset({"seed"}), False)
+    habits.keep("http://here m", dialect)
     content = path.read_bytes()
     path.write_bytes(b"[" * 100_000 if data is None else data.draw(damaged(content)))
-    assert reader() in (known, None, [])
+    assert habits.get("http://here m") in (dialect, None)
 
 
 RESULTS = Path("results/simulated-small/math")
 DATA = Path("data/simulated-small/math")
 METHOD = RESULTS / "random"
-TABLES = {
-    DATA / "questions.parquet": (schemas.Questions, "sample"),
-    RESULTS / "profile.parquet": (schemas.Profiles, "profile"),
-    RESULTS / "pilot.parquet": (schemas.Pilots, "pilot"),
-    METHOD / "archive.parquet": (schemas.Candidates, "search"),
-}
-FILES = {
+RECORDS = {
     RESULTS / "start.json": (StartRecord, "init_instances"),
     METHOD / "search.json": (SearchRecord, "search"),
     METHOD / "verdict.json": (GateVerdict, "evaluate"),
@@ -157,26 +123,26 @@ DAMAGED = (
 """One of each way to read: a table with and without a graph, a record, plain data, a graph."""
 
 
-def readers(path: Path) -> Callable[[], Any]:
-    """What a stage reads a file with."""
-    if path in TABLES:
-        return lambda: read_table(TABLES[path][0], path, TABLES[path][1])
-    if path in FILES:
-        return lambda: read_data(FILES[path][0], path, FILES[path][1])
-    return lambda: read_found(METHOD)[0].content_hash
+def content_of(path: Path) -> Any:
+    """What a stage reads from a file."""
+    if path.suffix == ".parquet":
+        return Folder(path.parent, searched=path.parent == METHOD).table(path.stem)
+    if path in RECORDS:
+        kind, made_by = RECORDS[path]
+        return read_data(kind, path, made_by)
+    return read_found(METHOD)[0].content_hash
 
 
 @pytest.mark.parametrize("path", DAMAGED, ids=lambda path: path.name)
 def test_a_damaged_file_of_a_stage_is_read_right_or_told(copied, path):
     with chdir(copied.folder):
         content = path.read_bytes()
-        reader = readers(path)
-        expected = reader()
+        expected = content_of(path)
 
         @settings(max_examples=60, deadline=None)
         @given(damaged(content))
         def check(bad: bytes) -> None:
-            read_right_or_told(path, bad, reader, expected)
+            read_right_or_told(path, bad, expected)
 
         try:
             check()
@@ -184,24 +150,12 @@ def test_a_damaged_file_of_a_stage_is_read_right_or_told(copied, path):
             path.write_bytes(content)
 
 
-STAGES = {
-    "sample": sample.sample,
-    "profile": profile.profile_models,
-    "pilot": pilot.pilot,
-    "init_family": init_family.init_family,
-    "init_instances": init_instances.init_instances,
-    "search": search.search,
-    "evaluate": evaluate.evaluate,
-    "report": report.report,
-}
-
-
 def run(command: str) -> None:
     """Run the command of a stage, as a message gives it, in this process."""
     words = shlex.split(command)
     assert words[:2] == ["python", "-m"], command
     options = {words[k].removeprefix("--"): words[k + 1] for k in range(3, len(words), 2)}
-    STAGES[words[2].removeprefix("ttsgraph_flows.")].fn(**options)
+    flow_of(words[2].removeprefix("ttsgraph_flows."))(**options)
 
 
 def cut_lines(content: bytes) -> bytes:
@@ -232,7 +186,7 @@ CASES = [
 def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
     with chdir(copied.folder):
         content = path.read_bytes()
-        expected = readers(path)()
+        expected = content_of(path)
         path.unlink()
         if damage is not None:
             path.write_bytes(damage(content) if callable(damage) else damage)
@@ -246,7 +200,7 @@ def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
             if advised is not None:
                 run(advised[1])
             run(command)
-            assert same(readers(path)(), expected)
+            assert same(content_of(path), expected)
         except BaseException:
             path.write_bytes(content)
             raise
@@ -255,13 +209,12 @@ def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
 @pytest.mark.slow
 def test_a_graph_that_is_not_the_found_one_is_told(copied):
     path = METHOD / "graph.json"
-    said = "its graph is not the one that the search found; the stage 'search' makes it"
     with chdir(copied.folder):
         content = path.read_text()
         graph = CollaborationGraph.from_json(content)
         path.write_text(content.replace(graph.nodes[0].model, "another", 1))
         try:
-            with pytest.raises(DataError, match=said):
+            with pytest.raises(DataError, match="not the one that the search found"):
                 read_found(METHOD)
         finally:
             path.write_text(content)

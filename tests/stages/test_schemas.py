@@ -74,7 +74,7 @@ def test_a_table_that_can_not_be_used_names_the_stage_that_makes_it(tmp_path, wr
 
 
 def test_what_the_clock_and_the_cache_said_is_in_a_file_beside(tmp_path):
-    assert not {*BOOKKEEPING} & {*Candidates.to_schema().columns, *Profiles.to_schema().columns}
+    assert not {*BOOKKEEPING} & {*Candidates.columns, *Profiles.columns}
     path = tmp_path / "questions.parquet"
     for wall_s in (1.0, 2.0):
         write_table(questions().assign(wall_s=wall_s, cached_calls=3), Questions, path)
@@ -204,9 +204,6 @@ def without_first(table):
     return table[1:].reset_index(drop=True)
 
 
-QUESTIONS = "../../../data/simulated-small/math/questions.parquet"
-
-
 def nothing(table):
     return table[:0]
 
@@ -216,39 +213,37 @@ def falling(table):
 
 
 OTHERS = {
-    ("random/trajectory.csv", Trajectory): [first(val_low=0.9, val_high=0.1), falling],
-    ("random/nodes.parquet", Nodes): [first(repaired=99_999), first(spoilt=99_999)],
-    ("random/test.parquet", Evaluations): [nothing, without_first, twice, first(found_only=5)],
-    ("random/answers.parquet", Answers): [twice, without_first, first(correct=None)],
-    ("random/evidence.parquet", Evidence): [twice, first(inputs_right=99.0)],
-    ("profile.parquet", Profiles): [nothing, first(reading_by_role="other")],
-    ("pilot.parquet", Pilots): [twice, first(budget_units=math.inf)],
-    (QUESTIONS, Questions): [first(text="  "), every(text="the same"), nothing],
+    "random/trajectory.csv": (
+        Trajectory,
+        *(falling, without_first, first(val_low=0.9, val_high=0.1)),
+        *(first(val_accuracy=0.99, val_high=0.6), first(train_best=0.0, train_mean=0.5)),
+    ),
+    "random/nodes.parquet": (
+        Nodes,
+        *(first(repaired=99_999), first(spoilt=99_999), first(repairable=99_999), twice),
+        *(first(nodes_left=99), every(is_sink=True), every(cost_share=1.0)),
+    ),
+    "random/test.parquet": (
+        Evaluations,
+        *(nothing, without_first, twice, first(found_only=5), first(n_unscored=7)),
+        *(every(rival_only=99_999), every(p_differs=0.001)),
+    ),
+    "random/answers.parquet": (Answers, twice, without_first, first(correct=None)),
+    "random/evidence.parquet": (Evidence, twice, first(inputs_right=99.0)),
+    "profile.parquet": (Profiles, nothing, twice, first(reading_by_role="other")),
+    "pilot.parquet": (Pilots, twice, first(budget_units=math.inf)),
+    "../../../data/simulated-small/math/questions.parquet": (
+        Questions,
+        *(first(text="  "), every(text="the same"), nothing),
+    ),
 }
-OTHERS["random/trajectory.csv", Trajectory] += [
-    first(val_accuracy=0.99, val_high=0.6),
-    first(train_best=0.0, train_mean=0.5),
-    first(budget_units=math.inf),
-    without_first,
-]
-OTHERS["random/nodes.parquet", Nodes] += [
-    first(repairable=99_999),
-    first(nodes_left=99),
-    every(is_sink=True),
-    every(cost_share=1.0),
-]
-OTHERS["random/test.parquet", Evaluations] += [
-    first(n_unscored=7),
-    every(rival_only=99_999),
-    every(p_differs=0.001),
-]
-OTHERS["profile.parquet", Profiles] += [first(price_prompt=math.inf)]
 
 
-@pytest.mark.parametrize(("name", "schema"), OTHERS)
-def test_other_wrong_tables_are_refused_too(searched, name, schema):
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_wrong_tables_are_refused_too(searched, name):
+    schema, *changes = OTHERS[name]
     right = read_table(schema, searched.results / name, "search")
-    for change in OTHERS[name, schema]:
+    for change in changes:
         wrong = change(right.copy())
         with pytest.raises(DataError, match="table: "):
             check(wrong, schema, "table")

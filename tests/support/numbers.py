@@ -12,12 +12,11 @@ import pandas as pd
 
 from ttsgraph.stages import schemas
 
-TABLES = [each for each in vars(schemas).values() if isinstance(each, type)]
 MISSING = {"p_best"} | {
     name
-    for table in TABLES
-    if issubclass(table, schemas.Table)
-    for name, column in table.to_schema().columns.items()
+    for table in vars(schemas).values()
+    if isinstance(table, schemas.DataFrameSchema)
+    for name, column in table.columns.items()
     if column.nullable
 }
 """Columns in which a number may be missing; it is null there, or empty. `p_best` is one of

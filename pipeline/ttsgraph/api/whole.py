@@ -28,12 +28,11 @@ from ttsgraph.runtime.limits import MeteredClient, lines_of, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
+from ttsgraph.stages import final, steps
 from ttsgraph.stages import project as before
-from ttsgraph.stages import steps
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import Folder, Project, StepModels
 from ttsgraph.stages.records import GateVerdict, write_record
-from ttsgraph.stages.starting import started
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import questions_table
@@ -54,7 +53,7 @@ class WholeSearch:
 
     project: Project
     method: str
-    tested: steps.TestOutcome
+    tested: final.TestOutcome
     arms: Sequence[Arm]
     """Tested graphs, each with its grades on all questions."""
 
@@ -185,7 +184,7 @@ async def search_whole(
             environment.pool = project.profile.model_pool(task)
             await _first_graphs(project, asked)
             await steps.search(project, method, lambda: meter.now, publish)(asked)
-            test = steps.evaluate(project, method, [] if team is None else [team], thorough=False)
+            test = final.evaluate(project, method, [] if team is None else [team], thorough=False)
             tested = test.write(*await test.asked(environment, publish))
     for line in lines_of(calls):
         say(line)
@@ -203,7 +202,7 @@ async def _first_graphs(project: Project, asked: StepModels) -> None:
         project.folder.write("pilot", NO_PILOT)
     else:
         await before.pilot(project)(asked)
-    await started(project, asked)
+    await steps.started(project, asked)
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:

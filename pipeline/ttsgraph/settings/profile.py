@@ -81,9 +81,8 @@ def loop_calls(contest: stages.ContestSettings, spent: int) -> int:
 
 class AgentSettings(ClosedModel):
     """Agent that guides a search, and the paper's insights that it may use (the ablations of table
-    2). `step` is for the heuristic. `model` and the keys after it are for `kind: llm`, a language
-    model behind an OpenAI-compatible endpoint; without a `base_url`, `model` names a model of the
-    pool.
+    2). `model` and the keys after it are for `kind: llm`, a language model behind an
+    OpenAI-compatible endpoint; without a `base_url`, `model` names a model of the pool.
     """
 
     kind: Literal["heuristic", "llm"] = "heuristic"
@@ -104,8 +103,8 @@ class AgentSettings(ClosedModel):
     """show the agent whether edges, nodes and roles repaired or broke answers"""
     proposes: bool = Field(default=True, exclude_if=lambda proposes: proposes)
     """let the agent propose a graph to try, in addition to its changes of probabilities"""
-    step: Annotated[float, Field(gt=0, le=1)] = 0.3
-    """largest change of a probability in one step of the heuristic"""
+    step: ClassVar = 0.3
+    """largest change of a probability in one step of the heuristic, a key in earlier versions"""
     model: str | None = None
     """name of the agent's model, at the endpoint or in the pool"""
     base_url: Annotated[str | None, Readable] = None
@@ -324,14 +323,16 @@ class Profile(ClosedModel):
         """Models whose servers are started here: those without a base_url, if the engine starts
         servers.
         """
-        return self._without_url() if self.engine.kind in ("vllm", "transformers") else {}
+        return self._without_url("vllm", "transformers")
 
     @property
     def elsewhere(self) -> dict[str, ModelSettings]:
         """Models whose servers are started by a plug-in's engine."""
-        return self._without_url() if self.engine.kind in ENGINES else {}
+        return self._without_url(*ENGINES)
 
-    def _without_url(self) -> dict[str, ModelSettings]:
+    def _without_url(self, *engines: str) -> dict[str, ModelSettings]:
+        if self.engine.kind not in engines:
+            return {}
         return {name: model for name, model in self.pool.items() if not model.base_urls}
 
     @property
@@ -349,12 +350,9 @@ class Profile(ClosedModel):
         variants. If a task is given, the accuracies measured on it take precedence.
         """
         accuracies = {} if task is None else self.task(task).accuracies
-        members = [each for name in self.pool for each in self.pool[name].specs(name)]
-        return ModelPool(
-            tuple(
-                replace(each, accuracy=accuracies.get(each.name, each.accuracy)) for each in members
-            )
-        )
+        members = [each for name, model in self.pool.items() for each in model.specs(name)]
+        known = (replace(m, accuracy=accuracies.get(m.name, m.accuracy)) for m in members)
+        return ModelPool(tuple(known))
 
     def task(self, name: str) -> TaskSettings:
         """Return the settings of one task. Raises SettingsError, listing the profile's tasks, for
@@ -370,25 +368,19 @@ class Profile(ClosedModel):
         answers are equal; a verifier needs a kind that can check an answer, or questions that
         carry a check.
         """
-        left_out = self.unfit_roles(task, questions)
-        return tuple(role for role in self.roles if role not in left_out)
-
-    def unfit_roles(self, task: str, questions: Sequence[Question] = ()) -> dict[str, str]:
-        """Return the profile's roles that are of no use for a task's questions, each with the
-        reason.
-        """
         kind = self.task(task).task
-        reasons = {role: unfit(get_role(role), kind, questions) for role in self.roles}
-        return {role: why for role, why in reasons.items() if why}
+        return tuple(role for role in self.roles if not unfit(get_role(role), kind, questions))
 
     def no_checks(self, task: str, questions: Sequence[Question]) -> list[str]:
         """Return a message for each checking role of the profile that no graph for a task has,
         because there is nothing to check.
         """
+        kind = self.task(task).task
+        reasons = {name: unfit(get_role(name), kind, questions) for name in self.roles}
         return [
-            f"{task}: no graph has a {role}: {why}"
-            for role, why in self.unfit_roles(task, questions).items()
-            if get_role(role).checks
+            f"{task}: no graph has a {name}: {why}"
+            for name, why in reasons.items()
+            if why and get_role(name).checks
         ]
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:

@@ -10,13 +10,16 @@ question, up to the contest's limit. The rates (BEGUN, EACH, HELD) were counted 
 with one to four models and budgets of three to eight calls.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
+import pandas as pd
 
 from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
@@ -28,11 +31,9 @@ from ttsgraph.pool.settings import price_of
 from ttsgraph.searching.agent.base import ANSWERS
 from ttsgraph.searching.methods.forms import PROBE_SHARE
 from ttsgraph.settings.profile import Profile
+from ttsgraph.stages import final, steps
 from ttsgraph.stages import project as before
-from ttsgraph.stages import steps
-from ttsgraph.stages.lengths import READ_QUESTIONS
-from ttsgraph.stages.project import Folder, Project, StepModels
-from ttsgraph.stages.starting import init_family, init_instances
+from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.sources import questions_table
 
@@ -78,13 +79,14 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     budget.require_feasible()
     stages = asyncio.run(rehearse(profile, task))
     used = {stage: _used(profile, budget.cost, kinds) for stage, kinds in stages.items()}
+    of_run = [*OF_RUN, "pilot"]
     if profile.init.contest.enabled:
         used |= _contest(profile, task, budget)
-    calls = {stage: round(one["calls"]) for stage, one in used.items()}
-    total = _sum(used.values())
-    of_run = OF_RUN if profile.init.contest.enabled else (*OF_RUN, "pilot")
-    by_stage = {stage: calls[stage] for stage in used if stage in of_run}
-    run = _sum(used[stage] for stage in by_stage)
+        of_run.remove("pilot")
+    table = pd.DataFrame(used).T
+    calls = {stage: round(count) for stage, count in table["calls"].items()}
+    by_stage = {stage: count for stage, count in calls.items() if stage in of_run}
+    total, run = table.sum(), table.loc[[*by_stage]].sum()
     expected = {
         "task": task,
         "calls": by_stage | {"total": round(run["calls"])},
@@ -106,7 +108,7 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     }
 
 
-def _judging(kind: Task, run: Mapping[str, float]) -> float:
+def _judging(kind: Task, run: pd.Series[float]) -> float:
     """Return the cost, in dollars, of judging the answers of these calls: each judge reads the
     question, the reference and the answer.
     """
@@ -120,29 +122,19 @@ def _dollars(value: float) -> dict[str, Any]:
     return {"dollars": value, "dollars_between": [value / RANGE, value * RANGE]}
 
 
-def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
-    for part in parts:
-        for name, value in part.items():
-            found[name] += value
-    return found
-
-
 def _used(
     profile: Profile, cost: CostModel, kinds: Mapping[Kind, float], more: float = 1.0
 ) -> dict[str, float]:
     """Return the cost of calls, given as counts by kind. The tokens, dollars and seconds of each
     call are multiplied by `more`.
     """
-    found: dict[str, float] = defaultdict(float)
+    found = dict.fromkeys(("calls", "prompt_tokens", "generated_tokens", "dollars", "seconds"), 0.0)
     tflops = None if cost.pool.unknown else profile.engine.effective_tflops
     by_speed = all(spec.speed for spec in cost.pool.values())
     for (name, reads), count in kinds.items():
-        spec = cost.pool[name]
-        lengths = cost.lengths[name]
+        spec, lengths, times = cost.pool[name], cost.lengths[name], count * more
         prompt = lengths.prompt_tokens + reads * lengths.per_answer
         written = lengths.generated_tokens + reads * lengths.more_tokens
-        times = count * more
         found["calls"] += count
         found["prompt_tokens"] += times * prompt
         found["generated_tokens"] += times * written
@@ -158,30 +150,28 @@ def _used(
 
 def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str, float]]:
     """Return the cost, by stage, of a contest, of the search that continues it, and of the test."""
-    cost = budget.cost
+    cost, contest = budget.cost, profile.init.contest
     splits = profile.task(task).splits
     pool = list(cost.pool)
     units = [cost.single(name) for name in pool]
     fitting = [unit for unit in units if 0 < unit <= budget.limit] or units
     mean_unit = sum(fitting) / len(fitting)
-    summed = cost.metric != "runtime" and mean_unit > 0
-    held = budget.limit / mean_unit if summed else budget.max_nodes
-    held = max(1.0, min(held, budget.max_nodes))
-    contest = profile.init.contest
+    held = float(budget.max_nodes)
+    if cost.metric != "runtime" and mean_unit > 0:
+        held = max(1.0, min(budget.limit / mean_unit, held))
     asked = min(splits.train, contest.block * (1 + contest.rounds)) + splits.val
     searched = min(asked * (BEGUN + EACH * len(pool) + HELD * held), contest.calls)
     shares = {
-        "init_family": PROBE_SHARE * searched,
-        "init_instances": (1 - PROBE_SHARE) * searched,
+        "init_family": (PROBE_SHARE * searched, READS),
+        "init_instances": ((1 - PROBE_SHARE) * searched, READS),
         # The found graph shares draws with a single-model vote; the smaller the pool, the more.
-        "evaluate": splits.test * held * (2 - 1 / len(pool)),
-        "ablation": min(profile.evaluate.ablation, splits.test) * held,
+        "evaluate": (splits.test * held * (2 - 1 / len(pool)), 1.0),
+        "ablation": (min(profile.evaluate.ablation, splits.test) * held, 1.0),
     }
-    used = {}
-    for stage, calls in shares.items():
-        kinds = {(name, 0): calls / len(pool) for name in pool}
-        used[stage] = _used(profile, cost, kinds, READS if stage.startswith("init") else 1.0)
-    return used
+    return {
+        stage: _used(profile, cost, {(name, 0): calls / len(pool) for name in pool}, more)
+        for stage, (calls, more) in shares.items()
+    }
 
 
 def _agent(profile: Profile) -> dict[str, float]:
@@ -198,19 +188,13 @@ def _agent(profile: Profile) -> dict[str, float]:
 
 
 class Rehearsal(Evaluator):
-    """Evaluator that counts calls instead of making them."""
+    """Evaluator that counts new calls by kind (`calls`) instead of making them."""
 
     def __init__(self, cost: CostModel, rng: np.random.Generator) -> None:
         self.cost = cost
         self._rng = rng
         self._known: dict[int, set[str]] = defaultdict(set)
-        self._calls: Counter[Kind] = Counter()
-
-    def take(self) -> Counter[Kind]:
-        """Return the number of calls of each kind since the last `take`, and reset the counts."""
-        calls = self._calls
-        self._calls = Counter()
-        return calls
+        self.calls: Counter[Kind] = Counter()
 
     def with_node_grades(self, if_free: bool = False) -> Self:
         """Return this rehearsal unchanged, because it grades no nodes."""
@@ -221,40 +205,40 @@ class Rehearsal(Evaluator):
         return False
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """Return feedback for each job's graph on the job's questions."""
-        return [self._counted(*job) for job in jobs]
-
-    def _counted(self, graph: CollaborationGraph, questions: Sequence[Question]) -> Feedback:
-        """Count the new calls of a graph on these questions, and return feedback with made-up
-        grades. Right answers are drawn at random. Their probability increases with the cost of the
-        graph's most expensive model and, slightly, with its number of calls.
+        """Count the new calls of each job's graph on the job's questions, and return feedback with
+        made-up grades. Right answers are drawn at random. Their probability increases with the cost
+        of the graph's most expensive model and, slightly, with its number of calls.
         """
-        ids = {question.id for question in questions}
-        calls = list(self._asked(graph))
-        for key, kind in calls:
-            self._calls[kind] += len(ids - self._known[key])
-            self._known[key] |= ids
         units = {name: self.cost.single(name) for name in self.cost.pool}
-        best = max(units[name] for _, (name, _) in calls) / (max(units.values()) or 1.0)
-        right = self._rng.random(len(questions)) < 0.3 + 0.4 * best + 0.1 * (1 - 1 / len(calls))
-        graded = zip(questions, right, strict=True)
-        return Feedback(tuple(QuestionResult(q.id, bool(grade), "", 1.0) for q, grade in graded))
+        dearest = max(units.values()) or 1.0
+        found = []
+        for graph, questions in jobs:
+            ids = {question.id for question in questions}
+            calls = list(self._asked(graph))
+            for key, kind in calls:
+                self.calls[kind] += len(ids - self._known[key])
+                self._known[key] |= ids
+            best = max(units[name] for _, (name, _) in calls) / dearest
+            chance = 0.3 + 0.4 * best + 0.1 * (1 - 1 / len(calls))
+            graded = zip(questions, self._rng.random(len(questions)) < chance, strict=True)
+            results = (QuestionResult(q.id, bool(right), "", 1.0) for q, right in graded)
+            found.append(Feedback(tuple(results)))
+        return found
 
     def _asked(self, graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
         """Yield the key and the kind of each call that a graph makes."""
         keys: dict[int, int] = {}
-        draws: Counter[tuple[object, ...]] = Counter()
+        draws: Counter[Kind] = Counter()
         for i in graph.order:
-            node = graph.node(i)
-            reads = graph.reads[i]
+            node, reads = graph.node(i), graph.reads[i]
             after = tuple(keys[p] for p in reads)
-            if not get_role(node.role).calls_model:
-                keys[i] = hash((node.role, after))
-                continue
             alike = (node.model, len(reads))
-            keys[i] = hash((node.role, *alike, draws[alike], after))
-            draws[alike] += 1
-            yield keys[i], alike
+            if get_role(node.role).calls_model:
+                keys[i] = hash((node.role, *alike, draws[alike], after))
+                draws[alike] += 1
+                yield keys[i], alike
+            else:
+                keys[i] = hash((node.role, after))
 
 
 async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
@@ -271,35 +255,32 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
         for split, size in profile.task(task).splits.sizes().items()
     }
     project.folder.write("questions", questions_table(questions))
-    stage = Rehearsal(profile.budget_on(task).cost, np.random.default_rng(0))
+    rehearsal = Rehearsal(profile.budget_on(task).cost, np.random.default_rng(0))
     # The steps use an environment only to evaluate graphs, so a rehearsal can replace it.
-    asked = StepModels(cast(Environment, stage))
+    asked = StepModels(cast(Environment, rehearsal))
+
+    def tested(project: Project) -> ToAsk[object]:
+        test = final.evaluate(project, METHOD)
+        return lambda asked: test.asked(asked.environment)
+
+    plan: dict[str, Callable[[Project], ToAsk[object]]] = {
+        "profile": before.profile,
+        "pilot": before.pilot,
+    }
+    if not profile.init.contest.enabled:
+        plan["init_family"] = steps.init_family
+        plan["init_instances"] = steps.init_instances
+        plan["search"] = lambda project: steps.search(project, METHOD)
+        plan["evaluate"] = tested
     found: dict[str, Counter[Kind]] = {}
-    await before.profile(project)(asked)
-    found["profile"] = stage.take() + reading_calls(profile, task)
-    project = replace(project)  # a copy whose profile is read from the new table
-    await before.pilot(project)(asked)
-    found["pilot"] = stage.take()
-    if profile.init.contest.enabled:
-        return found
-    await init_family(project)(asked)
-    found["init_family"] = stage.take()
-    await init_instances(project)(asked)
-    found["init_instances"] = stage.take()
-    await steps.search(project, METHOD)(asked)
-    found["search"] = stage.take()
-    await steps.evaluate(project, METHOD).asked(asked.environment)
-    found["evaluate"] = stage.take()
+    for stage, step in plan.items():
+        # each step gets a copy, which reads the tables of the steps before it
+        await step(replace(project))(asked)
+        found[stage], rehearsal.calls = rehearsal.calls, Counter()
+    # The profile stage also measures how many tokens reading an answer adds: by a chain's second
+    # call and, if fusers are allowed, a fuser's call and the second of the draws that it reads.
+    if profile.engine.kind != "simulated":
+        count = min(before.READ_QUESTIONS, profile.task(task).splits.train)
+        for reads in (1, 0, 2) if FUSER in profile.roles else (1,):
+            found["profile"].update({(name, reads): count for name in profile.model_pool()})
     return found
-
-
-def reading_calls(profile: Profile, task: str) -> Counter[Kind]:
-    """Return the number of calls, by kind, with which the profile stage measures how many tokens
-    reading an answer adds. For each member, these are the second call of a chain and, if fusers are
-    allowed, a fuser's call and the second of the draws that it reads.
-    """
-    if profile.engine.kind == "simulated":
-        return Counter()
-    count = min(READ_QUESTIONS, profile.task(task).splits.train)
-    reads = (1, 0, 2) if FUSER in profile.roles else (1,)
-    return Counter({(name, k): count for name in profile.model_pool() for k in reads})

@@ -14,7 +14,6 @@ from typing import Any
 
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.pool.engine import EngineSettings
-from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.settings.plugins import digests as plugin_digests
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings
 from ttsgraph.settings.stages import ContestSettings
@@ -30,7 +29,7 @@ LEFT_OUT = {
 ENGINE = ("kind", "seeds", "max_model_len", "max_unscored", "extra_args")
 """Engine settings that influence a result; the others are about serving."""
 
-SERVE = ("max_model_len", "extra_args")
+SERVE = {"max_model_len", "extra_args"}
 """Settings of a locally served model that influence a result."""
 
 REACHED = {"base_url", "api_key_env", "api_key_header", "query", "tokens_key", "listed", "serve"}
@@ -64,7 +63,11 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
         data[section] |= kind.constants()
     data["init"]["contest"] |= ContestSettings.constants()
     data["engine"] = {key: data["engine"][key] for key in ENGINE}
-    data["pool"] = {name: _model(model) for name, model in profile.pool.items()}
+    data["pool"] = {
+        name: model.model_dump(mode="json", exclude=REACHED)
+        | {"serve": model.serve.model_dump(mode="json", include=SERVE), "identity": model.identity}
+        for name, model in profile.pool.items()
+    }
     data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
     data["agent"]["base_url"] = None
     names = [*profile.tasks] if task is None else [task]
@@ -108,9 +111,3 @@ def _task(task: TaskSettings) -> dict[str, Any]:
             for name, model in data["grading"]["models"].items()
         }
     return data
-
-
-def _model(model: ModelSettings) -> dict[str, Any]:
-    data = model.model_dump(mode="json", exclude=REACHED)
-    serve = model.serve.model_dump(mode="json", include=set(SERVE))
-    return data | {"serve": serve, "identity": model.identity}

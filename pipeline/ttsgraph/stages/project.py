@@ -1,4 +1,5 @@
-"""One task of a profile, with the folder for its tables; and the steps before a search.
+"""One task of a profile, with the folder for its tables; the steps before a search; and the costs
+and information for searchers that follow from measured accuracies and token lengths.
 
 A step reads the tables of earlier steps and returns its remaining work, which asks models and
 writes the step's tables. The stages, `ttsgraph run`, `ttsgraph.search`, re-searches and estimates
@@ -7,36 +8,37 @@ share these steps, with different models.
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes
+from ttsgraph.evaluation.archive import score_columns
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.progress import Shown, unseen
+from ttsgraph.evaluation.progress import Publish, Shown, ignore, unseen
+from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import Chat
-from ttsgraph.searching.agent.base import Brief
+from ttsgraph.graphs.roles import ASSISTANT, FUSER, get_role
+from ttsgraph.models.client import Chat, Usage
+from ttsgraph.pool.spec import Lengths
+from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.task import TaskSettings
-from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
-from ttsgraph.stages.trials import best_single, evaluate_cases, pilot_cases, pilot_scores
+from ttsgraph.stages import trials
+from ttsgraph.stages.trials import Case
+from ttsgraph.tasks import sources
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.sources import (
-    load_questions,
-    questions_of,
-    questions_table,
-    split_questions,
-)
 
 TABLES = {
     "questions": ("Questions", "sample"),
@@ -113,8 +115,7 @@ class Folder:
             return table
         from ttsgraph.stages import schemas
 
-        schema: Any = getattr(schemas, TABLES[name][0])
-        schemas.write_table(table if len(table) else schema.empty(), schema, path)
+        schemas.write_table(table, getattr(schemas, TABLES[name][0]), path)
         return table
 
     def save(self, path: Path) -> None:
@@ -153,7 +154,7 @@ class Project:
     @cached_property
     def questions(self) -> dict[str, list[Question]]:
         """Questions by split. Raises DataError if the sample stage has not run."""
-        return questions_of(self.folder.table("questions"))
+        return sources.questions_of(self.folder.table("questions"))
 
     def brief(self) -> Brief:
         """Return the information for agents and searchers. Raises BudgetError if no call fits the
@@ -162,7 +163,7 @@ class Project:
         # before any table is read, so that a budget too small for a call is reported immediately
         self.profile.budget_on(self.task).require_feasible()
         alone = self.folder.table("profile")
-        piloted = pilot_scores(self.folder.table("pilot"), self.profile.objective)
+        piloted = trials.pilot_scores(self.folder.table("pilot"), self.profile.objective)
         train = self.questions["train"]
         return brief_of(self.profile, self.task, scores_of(alone), train, piloted)
 
@@ -194,8 +195,8 @@ def questions_by_split(profile: Profile, task: str, seed: int) -> dict[str, list
     can't be read or has too few questions.
     """
     settings = profile.task(task)
-    questions = load_questions(settings.task, settings.source, seed)
-    return split_questions(questions, settings.splits.sizes(), seed)
+    questions = sources.load_questions(settings.task, settings.source, seed)
+    return sources.split_questions(questions, settings.splits.sizes(), seed)
 
 
 def sample(project: Project) -> pd.DataFrame:
@@ -204,7 +205,7 @@ def sample(project: Project) -> pd.DataFrame:
     """
     # uses the profile as given, because questions don't depend on measurements
     drawn = questions_by_split(project.given, project.task, project.seed)
-    return project.folder.write("questions", questions_table(drawn))
+    return project.folder.write("questions", sources.questions_table(drawn))
 
 
 def profile(project: Project) -> ToAsk[pd.DataFrame]:
@@ -225,18 +226,199 @@ def pilot(project: Project) -> ToAsk[pd.DataFrame]:
     """Return the work of running the sweeps of fixed graphs (paper, section 4)."""
     profile, train = project.profile, project.questions["train"]
     budget = profile.budget_on(project.task)
-    best = best_single(project.folder.table("profile"), budget, repeated=True)
+    best = trials.best_single(project.folder.table("profile"), budget, repeated=True)
     rng = np.random.default_rng([project.seed, 2])
     roles = profile.roles_on(project.task, train)
-    cases = pilot_cases(profile.pilot, budget.cost, best, roles, rng)
+    cases = trials.pilot_cases(profile.pilot, budget.cost, best, roles, rng)
     batch = train[: profile.pilot.questions]
 
     async def work(asked: StepModels) -> pd.DataFrame:
         with asked.shown(len(cases) * len(batch)) as publish:
             inputs = cases, asked.environment, budget.cost, batch
-            table = await evaluate_cases(*inputs, publish)
+            table = await trials.evaluate_cases(*inputs, publish)
         graphs = map(CollaborationGraph.from_json, table["graph"])
         table = table.assign(within_budget=[budget.admits(graph) for graph in graphs])
         return project.folder.write("pilot", table)
 
     return work
+
+
+READ_QUESTIONS = 8
+"""Number of questions used to measure how many tokens reading an answer adds to a call."""
+
+
+async def profiled(
+    profile: Profile,
+    task: str,
+    members: Sequence[str],
+    environment: Environment,
+    train: Sequence[Question],
+    publish: Publish = ignore,
+) -> pd.DataFrame:
+    """Return the profile stage's rows for these members (columns of schemas.Profiles): their facts,
+    their scores as single calls on the training questions, and the number of tokens that reading an
+    answer adds to their calls: the maximum over roles, and the values by role as JSON. Raises
+    RunStopped if too many questions were lost or all were refused, and DataError if no question
+    fits the context of any member.
+    """
+    pool = profile.model_pool()
+    alone = [case for case in trials.single_cases(pool) if case.columns["model"] in members]
+    feedbacks = await trials.cases_feedback(alone, environment, train, publish)
+    names = [case.columns["model"] for case in trials.scored(alone, feedbacks)[0]]
+    growth: Growth = {}
+    simulated = profile.engine.kind == "simulated"  # simulated models keep the given lengths
+    if not simulated:
+        some = train[:READ_QUESTIONS]
+        growth = await _growth(names, profile.roles, environment, some, publish)
+    rows = []
+    for case, seen in zip(alone, feedbacks, strict=True):
+        spec = pool[case.columns["model"]]
+        added = growth.get(spec.name, {})
+        calls = seen.usage.calls or math.nan
+        row = {
+            "model": spec.name,
+            "family": spec.family,
+            "total": math.nan if spec.total is None else float(spec.total),
+            "layers": spec.layers,
+            "hidden": spec.hidden,
+            "price_prompt": spec.price.prompt,
+            "price_completion": spec.price.completion,
+            "mean_prompt_tokens": seen.usage.prompt_tokens / calls,
+            "mean_completion_tokens": seen.usage.completion_tokens / calls,
+            "mean_read_tokens": max((read for read, _ in added.values()), default=math.nan),
+            "mean_more_tokens": max((more for _, more in added.values()), default=math.nan),
+            "reading_by_role": json.dumps(added),
+        }
+        rows.append(row | score_columns(seen))
+    table = pd.DataFrame(rows)
+    if not simulated:
+        now = measured_lengths(table[table["n_scored"] > 0])
+        if not now:
+            why = next(filter(None, (each.error for f in feedbacks for each in f.results)), "")
+            raise DataError(
+                f"task {task!r}: expected questions that fit a model's context, but none fits the"
+                f" contexts of {', '.join(names)} ({why}); shorten the questions, use fewer or"
+                " shorter examples (splits.shots), or give models a longer context"
+                " (engine.max_model_len)"
+            )
+        measured = profile.task(task).lengths.measured | now
+        profile = profile.with_measured(task, _of_all(pool, measured))
+    cost = profile.cost_model(task)
+    return table.assign(budget_units=[cost.single(model) for model in table["model"]])
+
+
+Growth = dict[str, dict[str, tuple[float, float]]]
+"""Prompt and completion tokens that reading an answer adds to a call, by member and role."""
+
+
+async def _growth(
+    members: Sequence[str],
+    roles: Sequence[str],
+    environment: Environment,
+    questions: Sequence[Question],
+    publish: Publish,
+) -> Growth:
+    """Return the number of tokens that reading an answer adds, measured with graphs of one member
+    only, in each role that reads answers. Most calls of these graphs are in the cache. Negative
+    differences count as 0.
+    """
+    graphs = [topologies.single(name) for name in members]
+    graphs += [topologies.chain([name] * 2) for name in members]
+    if FUSER in roles:
+        graphs += [topologies.parallel([name] * 2, name, FUSER) for name in members]
+    cases = [Case(graph, {"model": graph.node(graph.sink).model}) for graph in graphs]
+    feedbacks = await trials.cases_feedback(cases, environment, questions, publish)
+
+    def per_call(usage: Usage) -> tuple[float, float]:
+        calls = max(1, usage.calls)
+        return usage.prompt_tokens / calls, usage.completion_tokens / calls
+
+    alone = {name: per_call(each.usage) for name, each in zip(members, feedbacks, strict=False)}
+    found: Growth = {name: {} for name in members}
+    for graph, feedback in list(zip(graphs, feedbacks, strict=True))[len(members) :]:
+        if not feedback.n_scored:  # a provider refused every question
+            continue
+        sink = graph.node(graph.sink)
+        used = zip(per_call(feedback.usage), alone[sink.model], strict=True)
+        share = len(graph.nodes) / graph.in_degree(sink.id)
+        prompt, completion = (max(0.0, share * (now - before)) for now, before in used)
+        found[sink.model][sink.role] = prompt, completion
+    return found
+
+
+def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
+    """Return the lengths by member, from the profile stage's table. It is not known beforehand
+    which member writes the answers that a call reads, so the lengths of the member whose answers
+    add the most tokens are used.
+    """
+    rows = table.dropna(subset=["mean_prompt_tokens", "mean_completion_tokens"])
+    read = rows["mean_read_tokens"].fillna(rows["mean_completion_tokens"])
+    growth = [json.loads(by_role) for by_role in rows["reading_by_role"]]
+    longest: dict[str, float] = {}
+    for each in growth:
+        longest |= {role: max(longest.get(role, 0.0), read) for role, (read, _) in each.items()}
+    return {
+        str(row["model"]): Lengths(
+            float(row["mean_prompt_tokens"]),
+            float(row["mean_completion_tokens"]),
+            float(read.max()),
+            0.0 if math.isnan(row["mean_more_tokens"]) else float(row["mean_more_tokens"]),
+            {role: (longest[role], more) for role, (_, more) in each.items()},
+        )
+        for row, each in zip(rows.to_dict("records"), growth, strict=True)
+    }
+
+
+def _of_all(members: Iterable[str], known: Mapping[str, Lengths]) -> dict[str, Lengths]:
+    """Return the lengths of all these members. A member that was not measured, because no question
+    fitted its context, gets the lengths of the member with the most tokens.
+    """
+    most = max(known.values(), key=lambda each: each.prompt_tokens + each.generated_tokens)
+    return {name: known.get(name, most) for name in members}
+
+
+def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
+    """Return the profile with costs from this table of the profile stage, or with unchanged costs
+    if models are simulated. If a role weighs votes, the accuracies are added too. Models for which
+    every question was refused are left out.
+    """
+    if not (answers := table["n_scored"] > 0).all():
+        profile = profile.with_task(task, refused=tuple(table["model"][~answers]))
+    if any(get_role(role).weighs for role in profile.roles):
+        rows = table.dropna(subset=["accuracy"])
+        shares = zip(rows["model"], rows["accuracy"], strict=True)
+        accuracies = {str(name): float(share) for name, share in shares}
+        profile = profile.with_task(task, accuracies=accuracies)
+    if profile.engine.kind == "simulated":
+        return profile
+    pool = profile.model_pool()
+    lengths = _of_all(table["model"], measured_lengths(table))
+    return profile.with_measured(task, {name: lengths[name] for name in lengths if name in pool})
+
+
+def brief_of(
+    profile: Profile,
+    task: str,
+    single_scores: Mapping[str, float],
+    train: Sequence[Question],
+    piloted: Sequence[ScoredGraph] = (),
+) -> Brief:
+    """Return the information for agents and searchers about a task. `single_scores` are the
+    accuracies of single models, `train` the questions that show whether a verifier has something to
+    check, and `piloted` the graphs that the pilot tried. Raises BudgetError if no call fits the
+    budget.
+    """
+    budget = profile.budget_on(task)
+    budget.require_feasible()
+    roles = profile.roles_on(task, train) if profile.agent.roles else (ASSISTANT,)
+    sampling = profile.task(task).sampling.sampling()
+    greedy = frozenset(
+        name for name, spec in budget.cost.pool.items() if spec.sampling(sampling).greedy
+    )
+    return Brief(task, budget, single_scores, roles, profile.objective, tuple(piloted), greedy)
+
+
+def scores_of(profiled: pd.DataFrame) -> dict[str, float]:
+    """Return the accuracy of each single model, from the profile stage's table."""
+    answered = profiled[profiled["n_scored"] > 0]
+    return dict(zip(answered["model"], answered["accuracy"], strict=True))

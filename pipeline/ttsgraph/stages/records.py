@@ -45,7 +45,7 @@ class PreferenceRecord(ClosedModel):
 
 class RankedGraph(ClosedModel):
     """A contest's graph, with the figures that determine its rank; unknown figures are None. Other
-    figures are only shown (stages/starting.py).
+    figures are only shown (stages/steps.py).
     """
 
     model_config = ConfigDict(extra="allow")
@@ -225,15 +225,11 @@ def write_search(
 ) -> dict[str, Any]:
     """Write a search's result into the search's folder; return the summary."""
     path = folder.path
-    candidates = archive.table()
     write_history(archive.history, path / "history.jsonl")
-    for name, table in (
-        ("archive", candidates),
-        ("evidence", archive.answers.table()),
-        ("trajectory", found.trajectory),
-        ("edges", edge_table(archive.history)),
-    ):
-        folder.write(name, table)
+    candidates = folder.write("archive", archive.table())
+    folder.write("evidence", archive.answers.table())
+    folder.write("trajectory", found.trajectory)
+    folder.write("edges", edge_table(archive.history))
     trajectory = found.trajectory.to_csv(index=False).encode()
     summary = search_summary(found, candidates, spent, exchanges) | {
         "isolation_missing": dict(isolation_missing or {}),

@@ -1,83 +1,322 @@
-"""Steps from the start of a search to its test: the search loop of one method, a warm search after
-models have joined the pool, and the test against rival graphs.
+"""Steps of a search: where it starts (a contest, or the paper's trials, section 5.2), the loop of
+one method, and a warm search after models have joined the pool.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ttsgraph.evaluation.compare import Difference, against_first
-from ttsgraph.evaluation.environment import Environment, Feedback
-from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone, ignore
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.files import finite
+from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
+from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers
+from ttsgraph.evaluation.progress import Expense, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import checking
-from ttsgraph.searching.contest.contenders import ContestResult
-from ttsgraph.searching.loop import Bench, find
+from ttsgraph.searching import loop
+from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
+from ttsgraph.searching.agent.heuristic import make_agent
+from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem
+from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
-from ttsgraph.searching.response.calibration import expected_leads
-from ttsgraph.settings.profile import Profile, SearchSettings, loop_calls
-from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
-from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
-from ttsgraph.stages.records import StartRecord, read_record, write_search
-from ttsgraph.stages.trials import (
-    Case,
-    all_refused,
-    answers_table,
-    cases_feedback,
-    cases_table,
-    scored,
-    test_cases,
+from ttsgraph.searching.response.evidence import Evidence
+from ttsgraph.searching.state import State
+from ttsgraph.settings.profile import SearchSettings, loop_calls
+from ttsgraph.settings.stages import ContestSettings, InitSettings
+from ttsgraph.stages import records, trials
+from ttsgraph.stages.project import (
+    Folder,
+    Project,
+    StepModels,
+    ToAsk,
+    brief_of,
+    profiled,
+    scores_of,
+    with_lengths,
 )
-from ttsgraph.stages.worth import (
-    evidence_in,
-    node_table,
-    predicted_losses,
-    removal_cases,
-    removals,
-    with_worth,
-)
+from ttsgraph.stages.records import PreferenceRecord, StartRecord
+from ttsgraph.stages.trials import Case
 from ttsgraph.tasks import missing_isolation
-from ttsgraph.tasks.base import can_vote
+from ttsgraph.tasks.base import Question
+
+BySplit = Mapping[str, Sequence[Question]]
+"""Questions by split."""
+
+SHOWN = 20
+"""Number of standings that are stored in addition to the contenders of every search."""
 
 Prepare = Callable[[StepModels], Awaitable[tuple[Searcher, SearchSettings]]]
 """Function that builds the searcher and its settings for the loop; it may ask models."""
+
+
+def init_family(project: Project) -> ToAsk[pd.DataFrame]:
+    """Return the work of finding the preferred model families and sizes for the task, by trials or
+    by a contest's probes. The work writes init_family.parquet and preference.json.
+    """
+    brief = project.brief()
+
+    async def work(asked: StepModels) -> pd.DataFrame:
+        if project.profile.init.contest.enabled:
+            contest = await _contest(project, brief, asked, rounds=False)
+            _write_preference(project, preference_of(contest))
+            table = contest_table(contest)
+        else:
+            rng = np.random.default_rng(project.seed)
+            agent = make_agent(project.profile.agent, rng, asked.speak)
+            inputs = brief, project.profile.init, project.questions["train"], asked, rng
+            table = await paper_trials(family_size_trials(brief), *inputs)
+            known = trials.trials_of(table, brief.objective)
+            # in a thread, because an agent may wait for a language model
+            chosen = await asyncio.to_thread(agent.select_family_size, brief, known)
+            _write_preference(project, chosen, map(asdict, agent.take_exchanges()))
+        return project.folder.write("init_family", table)
+
+    return work
+
+
+def init_instances(project: Project, both: bool = False) -> ToAsk[pd.DataFrame]:
+    """Return the work of finding how many instances of each model a search starts from, by trials
+    or by a contest. A contest's best graphs are part of every search. The work writes
+    init_instances.parquet, evidence.parquet and start.json; with `both`, a contest also writes the
+    preference of the first step.
+    """
+    brief, folder = project.brief(), project.folder
+    contested = project.profile.init.contest.enabled
+    chosen: dict[str, Any] = {}
+    if not contested:
+        chosen = records.read_data(PreferenceRecord, folder.path / "preference.json", "init_family")
+
+    async def work(asked: StepModels) -> pd.DataFrame:
+        if contested:
+            contest = await _contest(project, brief, asked)
+            if both:
+                _write_preference(project, preference_of(contest))
+            start = start_data(contest, project.profile.init.contest.kept)
+            table, evidence = contest_table(contest), contest_evidence(contest)
+        else:
+            rng = np.random.default_rng([project.seed, 1])
+            agent = make_agent(project.profile.agent, rng, asked.speak)
+            preferred = Preference(tuple(chosen["models"]), chosen["reason"])
+            wanted = brief, preferred, project.profile.init.candidates
+            multisets = await asyncio.to_thread(agent.select_instances, *wanted)
+            inputs = brief, project.profile.init, project.questions["train"], asked, rng
+            table = await paper_trials(multisets, *inputs)
+            begin = trials.start_trial(table, brief, project.profile.search.way)
+            # includes the exchanges of the previous stage, so that start.json has all so far
+            exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
+            start = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
+            evidence = NodeAnswers().table()  # empty: trials grade only sinks
+        records.write_record(StartRecord, folder.path / "start.json", start)
+        folder.write("evidence", evidence)
+        return folder.write("init_instances", table)
+
+    return work
+
+
+async def started(project: Project, asked: StepModels) -> None:
+    """Run both init steps; a contest runs only once for both."""
+    if not project.profile.init.contest.enabled:
+        await init_family(project)(asked)
+    table = await init_instances(project, both=True)(asked)
+    if project.profile.init.contest.enabled:
+        project.folder.write("init_family", table[:0])
+
+
+async def _contest(project: Project, brief: Brief, asked: StepModels, rounds: bool = True) -> State:
+    """Run the contest from its beginning. If an earlier step ran the probes, their calls are in the
+    call cache.
+    """
+    questions, settings = project.questions, project.profile.contest
+    contest = contest_of(brief, questions, settings, project.seed)
+    most = len(brief.cost.pool) * len(questions["train"]) + settings.calls
+    with asked.shown(most) as publish:
+        bench = loop.Bench(asked.environment.with_node_grades(), publish=publish)
+        await loop.run(contest, [Forms(rounds=rounds)], bench)
+    return contest
+
+
+def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed: int) -> State:
+    """Return a new contest of the init stages."""
+    rng = np.random.default_rng([seed, 1])
+    texts = questions.get("test", ())
+    return State(brief, questions["train"], questions["val"], settings, rng, texts)
+
+
+async def paper_trials(
+    multisets: Sequence[Counts],
+    brief: Brief,
+    init: InitSettings,
+    train: Sequence[Question],
+    asked: StepModels,
+    rng: np.random.Generator,
+) -> pd.DataFrame:
+    """Run multisets of models over random topologies, as both init stages of the paper do; return
+    their trials (columns of schemas.Trials).
+    """
+    cases = trials.trial_cases(multisets, brief, init.topologies, rng)
+    batch = train[: init.questions]
+    with asked.shown(len(cases) * len(batch)) as publish:
+        inputs = cases, asked.environment, brief.cost, batch
+        return await trials.evaluate_cases(*inputs, publish)
+
+
+def _write_preference(
+    project: Project, preference: Preference, exchanges: Iterable[Mapping[str, Any]] = ()
+) -> None:
+    data = asdict(preference) | {"exchanges": [*exchanges]}
+    records.write_record(PreferenceRecord, project.folder.path / "preference.json", data)
+
+
+def contest_table(contest: State) -> pd.DataFrame:
+    """Return one row per graph that the contest ran (columns of schemas.Trials)."""
+    cases = [
+        Case(graph, {"counts": json.dumps(dict(sorted(graph.model_counts().items())))})
+        for graph in contest.feedbacks
+    ]
+    return trials.cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost)
+
+
+def contest_evidence(contest: State) -> pd.DataFrame:
+    """Return the node answers of the graphs in `contest_table` (columns of schemas.Evidence), with
+    the row number in that table as `candidate_id`.
+    """
+    answers = NodeAnswers()
+    for row, (graph, feedback) in enumerate(contest.feedbacks.items()):
+        answers.add(row, graph, feedback.results)
+    return answers.table()
+
+
+def preference_of(contest: State) -> Preference:
+    """Return the models, ranked by their best graphs, and the reason. A model's best graph is the
+    graph with the highest value among those that use no other model more often.
+    """
+    best: dict[str, Candidate] = {}
+    for standing in contest.standings:
+        counts = standing.graph.main_branch.model_counts()
+        best.setdefault(max(counts, key=lambda model: counts[model]), standing)
+    order = [*best, *(model for model in contest.brief.cost.pool if model not in best)]
+    shown = ", ".join(
+        f"{model} {standing.value:.3f} ({standing.label})" for model, standing in best.items()
+    )
+    return Preference(tuple(order), f"what the best graph of each is expected to score: {shown}")
+
+
+def standing_data(standing: Candidate) -> dict[str, Any]:
+    """Return a standing as plain data, with None in place of NaN."""
+    numbers = ("units", "value", "spread", "predicted", "observed", "n_scored")
+    values = {name: getattr(standing, name) for name in numbers}
+    return finite({"label": standing.label, **values, "graph": standing.graph.to_dict()})
+
+
+def start_data(contest: State, kept: int) -> dict[str, Any]:
+    """Return the content of start.json after a contest: the best graph's models, the contenders
+    that are part of every search, the router of single calls, and further standings.
+    """
+    best = contest.standings[0]
+    router = next((s for s in contest.standings if s.graph == contest.router), None)
+    return {
+        "counts": best.graph.main_branch.model_counts(),
+        "mean_accuracy": best.value,
+        "best": best.label,
+        "contest_calls": contest.calls,
+        "contest_graphs": len(contest.feedbacks),
+        "router": None if router is None else standing_data(router),
+        "contenders": [*map(standing_data, contest.standings[:kept])],
+        "standings": [*map(standing_data, contest.standings[kept : kept + SHOWN])],
+        "exchanges": [],
+    }
 
 
 def start_of(project: Project) -> StartRecord:
     """Return the record of where the project's searches start. Raises DataError if the init stages
     have not run.
     """
-    return read_record(StartRecord, project.folder.path / "start.json", "init_instances")
+    return records.read_record(StartRecord, project.folder.path / "start.json", "init_instances")
 
 
 def problem_in(project: Project, start: StartRecord) -> Problem:
     """Return the problem that each method solves; a contest's findings are read from the project's
     tables.
     """
-    contenders = start.standing()
+    profile, train = project.profile, project.questions["train"]
     brief = project.brief()
-    learnt = None
-    if contenders:
+    learnt, left = None, 0
+    if start.contenders:
         alone = project.folder.table("profile")
         learnt = ContestResult(
-            evidence_in(project.folder, project.questions, brief.greedy),
+            evidence_in(project, brief.greedy),
             start.leaders(),
-            len(project.questions["train"]),
+            len(train),
             start.contest_calls or 0,
             dict(zip(alone["model"], alone["latency_s"].astype(float), strict=True)),
         )
-    profile = project.profile
-    brief = replace(brief, questions={q.id: q.text for q in project.questions["train"]})
-    left = 0 if learnt is None else loop_calls(profile.init.contest, learnt.calls)
+        left = loop_calls(profile.init.contest, learnt.calls)
+    brief = replace(brief, questions={question.id: question.text for question in train})
     inputs = brief, profile.search, profile.agent, start.counts, project.seed
-    return Problem(*inputs, contenders=contenders, learnt=learnt, calls=left)
+    return Problem(*inputs, contenders=start.standing(), learnt=learnt, calls=left)
+
+
+def evidence_in(
+    project: Project, greedy: frozenset[str], searched: Folder | None = None
+) -> Evidence:
+    """Return the evidence about nodes on training and validation questions: from the contest or, if
+    there was none, from the search in the folder `searched`. Raises DataError if a table is missing
+    or damaged.
+    """
+    questions = [*project.questions["train"], *project.questions["val"]]
+    answers = project.folder.table("evidence")
+    tried = project.folder.table("init_instances")
+    if answers.empty and searched is not None:
+        answers = searched.table("evidence")
+        tried = searched.table("archive")
+    used = tried["graph"][tried.index.isin(answers["candidate_id"])]
+    graphs = {int(str(k)): CollaborationGraph.from_json(text) for k, text in used.items()}
+    return known_evidence(answers, graphs, questions, greedy)
+
+
+def known_evidence(
+    table: pd.DataFrame,
+    graphs: Mapping[int, CollaborationGraph],
+    questions: Sequence[Question],
+    greedy: frozenset[str],
+) -> Evidence:
+    """Return the evidence from its table (columns of schemas.Evidence); `graphs` maps candidate IDs
+    to graphs. Raises DataError naming the first row with an unknown node or question, if there is
+    one.
+    """
+    expected = {
+        (number, graph.content_hash, node.id, node.role, node.id == graph.sink)
+        for number, graph in graphs.items()
+        for node in graph.nodes
+    }
+    ids = {question.id for question in questions}
+    answers: dict[int, dict[str, dict[int, NodeResult]]] = {}
+    rows: Iterable[Any] = table.itertuples(index=False)
+    for place, row in enumerate(rows):
+        number, question, node = row.candidate_id, row.question_id, row.node
+        known = (number, row.graph_hash, node, row.role, row.is_sink) in expected
+        if not known or question not in ids:
+            raise DataError(
+                f"evidence.parquet: row {place}: expected a node in candidate {number}'s graph and"
+                f" a known question, found node {node} ({row.role}) and question {question!r}"
+            )
+        form = "" if row.answer == NO_FORM else str(row.answer)
+        of_graph = answers.setdefault(number, {})
+        of_graph.setdefault(question, {})[node] = NodeResult(row.correct, form)
+    result = Evidence(questions, greedy)
+    for number, of_graph in sorted(answers.items()):
+        sink = graphs[number].sink
+        results = (QuestionResult(q, n[sink].correct, nodes=n) for q, n in of_graph.items())
+        result.add(graphs[number], Feedback(tuple(results)))
+    return result
 
 
 def search(
@@ -92,11 +331,11 @@ def search(
     async def work(asked: StepModels) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         searcher = searcher_class(method).of(replace(problem, speak=asked.speak))
-        bench = Bench(asked.environment.with_node_grades(if_free=True), publish=publish)
+        bench = loop.Bench(asked.environment.with_node_grades(if_free=True), publish=publish)
         known = project.questions["train"], project.questions["val"]
-        found, state = await find(searcher, project.profile.search, bench, *known)
+        found, state = await loop.find(searcher, project.profile.search, bench, *known)
         lacking = missing_isolation(project.settings.kind)
-        write_search(folder, found, bench.archive, spent(), state.exchanges, lacking)
+        records.write_search(folder, found, bench.archive, spent(), state.exchanges, lacking)
 
     return work
 
@@ -136,135 +375,3 @@ async def begun_warm(
     warm = LastSearch(before.graph, before.distribution, history, tuple(newcomers))
     inputs = brief, profile.search, profile.agent
     return WarmReinforce(Problem(*inputs, {}, project.seed, asked.speak), warm)
-
-
-def arms_in(
-    profile: Profile,
-    task: str,
-    found: CollaborationGraph,
-    pilot: pd.DataFrame,
-    alone: pd.DataFrame,
-    router: CollaborationGraph | None = None,
-) -> list[Case]:
-    """Return the found graph and its rivals within the profile's budget, selected based on the
-    tables of earlier steps.
-    """
-    kind = profile.task(task).task
-    check = checking(profile.roles, kind)
-    budget = profile.budget_on(task)
-    return test_cases(found, pilot, alone, budget, can_vote(kind), router, check)
-
-
-@dataclass(frozen=True, slots=True)
-class TestOutcome:
-    """Result of a test: its graphs, the found graph first; the feedback of each graph; their table;
-    and, for each graph, the found graph's expected lead over it according to the search's evidence.
-    """
-
-    cases: Sequence[Case]
-    feedbacks: Sequence[Feedback]
-    table: pd.DataFrame
-    leads: Sequence[Difference | None] = ()
-
-
-def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -> TestOutcome:
-    """Return the result of a test, without graphs that could not be scored. Raises RunStopped if
-    the found graph could not be scored.
-    """
-    if not asked[0].n_scored:
-        raise all_refused(asked[:1])
-    able, feedbacks = scored(cases, asked)
-    table = cases_table(able, feedbacks, project.profile.cost_model(project.task))
-    return TestOutcome(able, feedbacks, table.join(against_first(feedbacks)))
-
-
-def evaluate(
-    project: Project, method: str, more: Iterable[Case] = (), thorough: bool = True
-) -> FinalTest:
-    """Return the planned test of a search's result against its rivals and the cases in `more`. A
-    `thorough` test grades every node, and tries the found graph without each of its nodes.
-    """
-    start = start_of(project)
-    graph = CollaborationGraph.read(project.folder.path / method / "graph.json")
-    tables = project.folder.table("pilot"), project.folder.table("profile")
-    cases = arms_in(project.profile, project.task, graph, *tables, start.routed)
-    ablation = project.profile.evaluate.ablation if thorough else 0
-    return FinalTest(project, method, [*cases, *more], ablation, thorough)
-
-
-@dataclass(frozen=True, slots=True)
-class FinalTest:
-    """A planned test. `ablation` is the number of questions on which the found graph is tried
-    without each of its nodes.
-    """
-
-    project: Project
-    method: str
-    cases: Sequence[Case]
-    ablation: int
-    thorough: bool
-
-    @property
-    def removed(self) -> dict[int, CollaborationGraph]:
-        """Map from node ID to the found graph without that node; empty without ablation."""
-        cost = self.project.profile.cost_model(self.project.task)
-        return removals(self.cases[0].graph, cost) if self.ablation else {}
-
-    @property
-    def total(self) -> int:
-        """Number of questions that the test asks, over all graphs."""
-        test = self.project.settings.splits.test
-        removed = len(removal_cases(self.removed))
-        return len(self.cases) * test + removed * min(self.ablation, test)
-
-    async def asked(
-        self, environment: Environment, publish: Publish = ignore
-    ) -> tuple[Sequence[Feedback], Mapping[str, Feedback]]:
-        """Ask the models; return the feedback of each case and, by content hash, of the found graph
-        without each of its nodes. Raises RunStopped if too many questions are lost.
-        """
-        test = self.project.questions["test"]
-        grading = environment.with_node_grades(if_free=not self.thorough)
-        feedbacks = await cases_feedback(self.cases, grading, test, publish)
-
-        def counted(event: Event) -> None:
-            """Publish only finished questions, not best scores, because a graph that lacks a node
-            doesn't compete.
-            """
-            if isinstance(event, QuestionDone):
-                publish(event)
-
-        removed = removal_cases(self.removed)
-        found = await cases_feedback(removed, environment, test[: self.ablation], counted)
-        hashes = [case.graph.content_hash for case in removed]
-        return feedbacks, dict(zip(hashes, found, strict=True))
-
-    def write(self, asked: Sequence[Feedback], without: Mapping[str, Feedback]) -> TestOutcome:
-        """Write the test's tables, and return the result. Raises RunStopped if the found graph
-        could not be scored.
-        """
-        project, folder = self.project, self.project.folder.of_search(self.method)
-        found = tested(project, self.cases, asked)
-        cases, feedbacks, graph = found.cases, found.feedbacks, found.cases[0].graph
-        folder.write("test", found.table)
-        nodes = self._nodes(feedbacks[0], without)
-        brief = project.brief()
-        known = evidence_in(project.folder, project.questions, brief.greedy, folder)
-        losses = predicted_losses(graph, brief, known, np.random.default_rng([project.seed, 2]))
-        folder.write("nodes", with_worth(nodes, graph, feedbacks[0], losses))
-        answers = answers_table(cases, feedbacks, project.settings.task.extract)
-        folder.write("answers", answers)
-        rng = np.random.default_rng([project.seed, 3])
-        graphs = [case.graph for case in cases]
-        leads = expected_leads(graphs, tuple(brief.cost.pool), known, rng)
-        return replace(found, leads=leads)
-
-    def _nodes(self, tested: Feedback, without: Mapping[str, Feedback]) -> pd.DataFrame:
-        """Return the table of the found graph's nodes."""
-        project, settings = self.project, self.project.settings
-        prompt = settings.prompt.prompt(settings.task, project.questions["shots"])
-        ids = {question.id for question in project.questions["test"][: self.ablation]}
-        whole = Feedback(tuple(each for each in tested.results if each.question_id in ids))
-        cost, example = project.profile.cost_model(project.task), project.questions["val"][0]
-        inputs = self.cases[0].graph, cost, settings.task, prompt, example
-        return node_table(*inputs, self.removed, whole, without)

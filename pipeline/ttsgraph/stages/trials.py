@@ -6,8 +6,9 @@ arms of the test comparison. Most functions list graphs to run, or process resul
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain as chain_of
 from itertools import combinations_with_replacement, islice, product
 from typing import Any
 
@@ -18,21 +19,14 @@ from ttsgraph.base.errors import BudgetError, RunStopped
 from ttsgraph.base.waiting import together
 from ttsgraph.base.wording import counted
 from ttsgraph.evaluation.archive import graph_columns, score_columns
-from ttsgraph.evaluation.environment import (
-    Evaluator,
-    Feedback,
-    binary,
-    lost,
-    stopped,
-    total_of,
-)
+from ttsgraph.evaluation.environment import Evaluator, Feedback, binary, lost, stopped, total_of
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import BestScore, Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, VOTER, get_role, joining
-from ttsgraph.pool.spec import ModelPool, ModelSpec
+from ttsgraph.pool.spec import ModelPool
 from ttsgraph.searching.agent.base import Brief, Counts, ScoredGraph, Trial, in_words
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.tasks.base import Question
@@ -70,22 +64,17 @@ def scored(
     cases: Sequence[Case], feedbacks: Sequence[Feedback]
 ) -> tuple[list[Case], list[Feedback]]:
     """Return the cases that could be scored, with their feedback; a provider refused every question
-    of the other cases. Raises RunStopped if no case could be scored.
+    of the other cases. Raises RunStopped with a provider's reason if no case could be scored.
     """
     kept = [pair for pair in zip(cases, feedbacks, strict=True) if pair[1].n_scored]
     if not kept:
-        raise all_refused(feedbacks)
+        count = max((len(feedback.results) for feedback in feedbacks), default=0)
+        why = next((feedback.error for feedback in feedbacks), "nothing was asked")
+        raise RunStopped(
+            f"each of {count} questions was refused every time ({why}); try other models or another"
+            " prompt; running the command again repeats no call"
+        )
     return [case for case, _ in kept], [feedback for _, feedback in kept]
-
-
-def all_refused(feedbacks: Sequence[Feedback]) -> RunStopped:
-    """Return the error for a run in which every question was refused, with a provider's reason."""
-    count = max((len(feedback.results) for feedback in feedbacks), default=0)
-    why = next((feedback.error for feedback in feedbacks), "nothing was asked")
-    return RunStopped(
-        f"each of {count} questions was refused every time ({why}); try other models or another"
-        " prompt; running the command again repeats no call"
-    )
 
 
 async def cases_feedback(
@@ -118,16 +107,11 @@ def cases_table(
     cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel
 ) -> pd.DataFrame:
     """Return one row per case: its columns, its graph and its scores."""
-    return pd.DataFrame(
-        [
-            {
-                **case.columns,
-                **graph_columns(case.graph, units_of(case.graph, feedback, cost)),
-                **score_columns(feedback),
-            }
-            for case, feedback in zip(cases, feedbacks, strict=True)
-        ]
-    )
+    rows = []
+    for case, seen in zip(cases, feedbacks, strict=True):
+        size = graph_columns(case.graph, units_of(case.graph, seen, cost))
+        rows.append({**case.columns, **size, **score_columns(seen)})
+    return pd.DataFrame(rows)
 
 
 def units_of(graph: CollaborationGraph, feedback: Feedback, cost: CostModel) -> float:
@@ -154,21 +138,16 @@ def answers_table(
     rows: list[dict[str, Any]] = []
     for case, feedback in zip(cases, feedbacks, strict=True):
         for result in feedback.results:
-            nodes = {
-                str(i): {"correct": node.correct, "form": node.form}
-                for i, node in result.nodes.items()
+            nodes = {i: {"correct": n.correct, "form": n.form} for i, n in result.nodes.items()}
+            row = {
+                "question_id": result.question_id,
+                "correct": result.correct,
+                "form": extract(result.answer) or "",
+                "latency_s": result.latency_s,
+                "error": result.error,
+                "nodes": json.dumps(nodes),
             }
-            rows.append(
-                {
-                    **case.columns,
-                    "question_id": result.question_id,
-                    "correct": result.correct,
-                    "form": extract(result.answer) or "",
-                    "latency_s": result.latency_s,
-                    "error": result.error,
-                    "nodes": json.dumps(nodes),
-                }
-            )
+            rows.append(case.columns | row)
     whole = all(binary(feedback.grades) for feedback in feedbacks)
     return pd.DataFrame(rows).astype({"correct": "boolean" if whole else "Float64"})
 
@@ -191,88 +170,58 @@ def pilot_cases(
     insight 2 is also about larger graphs.
     """
     sinks = joining(roles) or [ASSISTANT]
+    parallel, chain = topologies.parallel, topologies.chain
+    cases: dict[tuple[str, str, str], Case] = {}
 
-    def at_random(sweep: str, label: str, counts: Counts) -> Iterator[Swept]:
+    def add(sweep: str, label: str, graph: CollaborationGraph) -> None:
+        # the same random graph may be drawn twice
+        cases[sweep, label, graph.content_hash] = Case(graph, {"sweep": sweep, "label": label})
+
+    def add_random(sweep: str, label: str, counts: Counts) -> None:
         for _ in range(settings.random_graphs):
-            yield sweep, label, topologies.random_graph(counts, roles, Budget(cost), rng)
+            add(sweep, label, topologies.random_graph(counts, roles, Budget(cost), rng))
 
-    swept = [*_width_and_depth(settings, best_model, sinks)]
-    for pair in _family_pairs(cost.pool):
-        counts = Counter(pair * 2)
-        swept += at_random("family", in_words(counts), counts)
-    swept += _sizes(settings, cost, sinks[-1])
-    # The models are the smallest and the middle one of the best model's family, and the best model
-    # itself (table 4).
-    family = cost.pool.families[cost.pool[best_model].family]
-    for model in dict.fromkeys((family[0].name, _middle(family), best_model)):
-        swept += _arrangements(model, sinks)
-        swept += at_random("topology", f"random, {model}", {model: SHAPE_NODES})
-    # the same random graph may be drawn twice
-    distinct = {(sweep, label, graph.content_hash): graph for sweep, label, graph in swept}
-    return [
-        Case(graph, {"sweep": sweep, "label": label})
-        for (sweep, label, _), graph in distinct.items()
-    ]
-
-
-Swept = tuple[str, str, CollaborationGraph]
-"""A graph of a sweep, as the sweep's name, the graph's label in the sweep, and the graph."""
-
-
-def _width_and_depth(settings: PilotSettings, model: str, sinks: Sequence[str]) -> Iterator[Swept]:
-    """Yield graphs with more answers in parallel, with more in sequence, and with both."""
-    for sink in sinks:
-        for width in settings.widths:
-            label = f"{counted(width, 'answer')}, {sink}"
-            yield "width", label, topologies.parallel([model] * width, model, sink)
+    for sink, width in product(sinks, settings.widths):
+        label = f"{counted(width, 'answer')}, {sink}"
+        add("width", label, parallel([best_model] * width, best_model, sink))
     for depth in settings.depths:
-        yield "depth", f"chain of {depth}", topologies.chain([model] * depth)
+        add("depth", f"chain of {depth}", chain([best_model] * depth))
     for width, depth in product(settings.widths, settings.depths):
         if width * depth <= settings.max_nodes:
-            grid = topologies.grid(width, depth, model, sinks[-1])
-            yield "width_x_depth", f"{width} x {depth}", grid
+            grid = topologies.grid(width, depth, best_model, sinks[-1])
+            add("width_x_depth", f"{width} x {depth}", grid)
 
+    # for each pair of families, the smallest models of both, and the middle ones of both (figure 3)
+    families = cost.pool.families
+    smallest = {name: models[0].name for name, models in families.items()}
+    middle = {name: models[(len(models) - 1) // 2].name for name, models in families.items()}
+    pairs = [combinations_with_replacement(each.values(), 2) for each in (smallest, middle)]
+    for pair in dict.fromkeys(chain_of(*pairs)):
+        counts = Counter(pair * 2)
+        add_random("family", in_words(counts), counts)
 
-def _sizes(settings: PilotSettings, cost: CostModel, sink: str) -> Iterator[Swept]:
-    """Yield, for each model, graphs of one call, of two calls, and of the number of calls that cost
-    about the same as one call of the most expensive model. Graphs of several calls also have a
-    sink.
-    """
+    # one call, two calls, and as many calls as cost about one call of the most expensive model
     dearest = max(cost.single(model) for model in cost.pool)
     for model in cost.pool:
         price = cost.single(model)
         as_dear = min(settings.max_nodes, round(dearest / price)) if price else 1
-        yield "size", f"1 x {model}", topologies.single(model)
+        add("size", f"1 x {model}", topologies.single(model))
         for count in sorted({2, as_dear} - {0, 1}):
-            graph = topologies.parallel([model] * count, model, sink)
-            yield "size", f"{count} x {model}", graph
+            add("size", f"{count} x {model}", parallel([model] * count, model, sinks[-1]))
 
-
-def _arrangements(model: str, sinks: Sequence[str]) -> Iterator[Swept]:
-    """Yield graphs with the same number of answering nodes of one model in sequence, in parallel,
-    and in two branches.
-    """
-    yield "topology", f"sequential, {model}", topologies.chain([model] * SHAPE_NODES)
-    for sink in sinks:
-        parallel = topologies.parallel([model] * SHAPE_NODES, model, sink)
-        hybrid = topologies.branches([[model] * (SHAPE_NODES // 2)] * 2, model, sink)
-        yield "topology", f"parallel, {sink}, {model}", parallel
-        yield "topology", f"hybrid, {sink}, {model}", hybrid
-
-
-def _middle(models: Sequence[ModelSpec]) -> str:
-    """Return the middle model of a family by size; if there are two, return the smaller one."""
-    return models[(len(models) - 1) // 2].name
-
-
-def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
-    """Return pairs of models for each pair of families, including a family with itself: the
-    smallest models of both families, and the middle-sized models of both (figure 3).
-    """
-    families = pool.families.values()
-    smallest = combinations_with_replacement([models[0].name for models in families], 2)
-    middle = combinations_with_replacement([_middle(models) for models in families], 2)
-    return list(dict.fromkeys([*smallest, *middle]))
+    # the same number of answers in sequence, in parallel and in two branches, by the smallest and
+    # the middle model of the best model's family, and by the best model itself (table 4)
+    family = cost.pool[best_model].family
+    for model in dict.fromkeys((smallest[family], middle[family], best_model)):
+        add("topology", f"sequential, {model}", chain([model] * SHAPE_NODES))
+        for sink in sinks:
+            halves = [[model] * (SHAPE_NODES // 2)] * 2
+            flat = parallel([model] * SHAPE_NODES, model, sink)
+            add("topology", f"parallel, {sink}, {model}", flat)
+            hybrid = topologies.branches(halves, model, sink)
+            add("topology", f"hybrid, {sink}, {model}", hybrid)
+        add_random("topology", f"random, {model}", {model: SHAPE_NODES})
+    return list(cases.values())
 
 
 def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[ScoredGraph, ...]:
@@ -345,8 +294,7 @@ def start_trial(table: pd.DataFrame, brief: Brief, way: str = "joint") -> Trial:
     )
     if way == "paper":
         return best
-    questions = max(int(rows["n_scored"].max()) for _, rows in table.groupby("counts"))
-    error = math.sqrt(max(0.0, best.score * (1 - best.score)) / questions)
+    error = math.sqrt(max(0.0, best.score * (1 - best.score)) / int(table["n_scored"].max()))
     close = [
         trial
         for trial in trials
@@ -373,37 +321,38 @@ def test_cases(
     task's kind can't be counted (`votes_count`, from `can_vote`). Raises BudgetError if no call
     fits the budget.
     """
-    best_model = best_single(profile, budget)
-    voting_model = best_single(profile, budget, repeated=True)
-    cases: list[Case] = []
+    best = best_single(profile, budget)
+    cases = [Case(found, {"arm": "found", "label": "found graph"})]
 
     def add(arm: str, rivals: Iterable[tuple[str, CollaborationGraph]]) -> None:
         """Add the first of these graphs that the budget admits, if there is one."""
         for label, graph in islice((each for each in rivals if budget.admits(each[1])), 1):
             cases.append(Case(graph, {"arm": arm, "label": label}))
 
-    cases.append(Case(found, {"arm": "found", "label": "found graph"}))
-    add("single", [(best_model, topologies.single(best_model))])
+    add("single", [(best, topologies.single(best))])
     if router is not None:
         add("router", [("router of single calls", router)])
-    price = 0.0 if budget.cost.metric == "runtime" else budget.cost.single(voting_model)
+    voter = best_single(profile, budget, repeated=True)
+    price = 0.0 if budget.cost.metric == "runtime" else budget.cost.single(voter)
     most = calls_within(budget.fixed_limit, price, budget.max_nodes - 1)
     # tried with one vote fewer too, because rounding may have made `most` one too large
-    voices = {f"{n} x {voting_model}": [voting_model] * n for n in range(most, 1, -1)[:2]}
+    sizes = range(most, 1, -1)[:2]
     if votes_count:
-        votes = (
-            (f"majority of {n}", topologies.parallel(v, v[0], VOTER)) for n, v in voices.items()
-        )
-        add("self_consistency", votes)
+        votes = (topologies.parallel([voter] * n, voter, VOTER) for n in sizes)
+        labels = (f"majority of {n} x {voter}" for n in sizes)
+        add("self_consistency", zip(labels, votes, strict=True))
     if check is not None:
-        tries = ((n, topologies.until_passed(v, check)) for n, v in voices.items())
-        add("best_of_n", ((f"up to {n} until one passes", graph) for n, graph in tries))
+        tries = (topologies.until_passed([voter] * n, check) for n in sizes)
+        labels = (f"up to {n} x {voter} until one passes" for n in sizes)
+        add("best_of_n", zip(labels, tries, strict=True))
     ranked = pilot.sort_values(["accuracy", "budget_units"], ascending=[False, True])
-    swept = (
-        (f"{row['sweep']}: {row['label']}", CollaborationGraph.from_json(row["graph"]))
-        for row in ranked.to_dict("records")
+    labels = (
+        f"{sweep}: {label}" for sweep, label in zip(ranked["sweep"], ranked["label"], strict=True)
     )
-    add("fixed_topology", swept)
+    add(
+        "fixed_topology",
+        zip(labels, map(CollaborationGraph.from_json, ranked["graph"]), strict=True),
+    )
     return cases
 
 

@@ -1,0 +1,259 @@
+"""The test of a search's result: the found graph and its rivals on the test questions, and the
+worth of each of its nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from ttsgraph.evaluation.archive import score_columns
+from ttsgraph.evaluation.compare import Difference, against_first
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.node_answers import CHANGES, NodeAnswers, worth
+from ttsgraph.evaluation.progress import Event, Publish, QuestionDone, ignore
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import Budget, CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import checking, get_role
+from ttsgraph.models.client import Message
+from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.response.calibration import SAMPLES, expected_leads
+from ttsgraph.searching.response.evidence import Evidence
+from ttsgraph.searching.response.model import ResponseModel
+from ttsgraph.settings.profile import Profile
+from ttsgraph.stages import trials
+from ttsgraph.stages.project import Folder, Project
+from ttsgraph.stages.steps import evidence_in, start_of
+from ttsgraph.stages.trials import Case
+from ttsgraph.tasks.base import Question, can_vote
+
+PLACEHOLDER = "[what a predecessor answered]"
+"""Placeholder for a predecessor's answer in the prompts that the node table shows."""
+
+
+def arms_in(
+    profile: Profile,
+    task: str,
+    found: CollaborationGraph,
+    pilot: pd.DataFrame,
+    alone: pd.DataFrame,
+    router: CollaborationGraph | None = None,
+) -> list[Case]:
+    """Return the found graph and its rivals within the profile's budget, selected based on the
+    tables of earlier steps.
+    """
+    kind = profile.task(task).task
+    check = checking(profile.roles, kind)
+    budget = profile.budget_on(task)
+    return trials.test_cases(found, pilot, alone, budget, can_vote(kind), router, check)
+
+
+@dataclass(frozen=True, slots=True)
+class TestOutcome:
+    """Result of a test: its graphs, the found graph first; the feedback of each graph; their table;
+    and, for each graph, the found graph's expected lead over it according to the search's evidence.
+    """
+
+    cases: Sequence[Case]
+    feedbacks: Sequence[Feedback]
+    table: pd.DataFrame
+    leads: Sequence[Difference | None] = ()
+
+
+def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -> TestOutcome:
+    """Return the result of a test, without graphs that could not be scored. Raises RunStopped if
+    the found graph could not be scored.
+    """
+    trials.scored(cases[:1], asked[:1])
+    able, feedbacks = trials.scored(cases, asked)
+    table = trials.cases_table(able, feedbacks, project.profile.cost_model(project.task))
+    return TestOutcome(able, feedbacks, table.join(against_first(feedbacks)))
+
+
+def evaluate(
+    project: Project, method: str, more: Iterable[Case] = (), thorough: bool = True
+) -> FinalTest:
+    """Return the planned test of a search's result against its rivals and the cases in `more`. A
+    `thorough` test grades every node, and tries the found graph without each of its nodes.
+    """
+    folder = project.folder.of_search(method)
+    start = start_of(project)
+    graph = CollaborationGraph.read(folder.path / "graph.json")
+    tables = project.folder.table("pilot"), project.folder.table("profile")
+    cases = arms_in(project.profile, project.task, graph, *tables, start.routed)
+    few = project.questions["test"][: project.profile.evaluate.ablation if thorough else 0]
+    without = removals(graph, project.profile.cost_model(project.task)) if few else {}
+    return FinalTest(project, folder, [*cases, *more], few, without, thorough)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalTest:
+    """A planned test. `without` maps node IDs to the found graph without that node, which is tried
+    on the questions in `few`.
+    """
+
+    project: Project
+    folder: Folder
+    cases: Sequence[Case]
+    few: Sequence[Question]
+    without: Mapping[int, CollaborationGraph]
+    thorough: bool
+
+    @property
+    def total(self) -> int:
+        """Number of questions that the test asks, over all graphs."""
+        test = self.project.settings.splits.test
+        return len(self.cases) * test + len(removal_cases(self.without)) * len(self.few)
+
+    async def asked(
+        self, environment: Environment, publish: Publish = ignore
+    ) -> tuple[Sequence[Feedback], Mapping[str, Feedback]]:
+        """Ask the models; return the feedback of each case and, by content hash, of the found graph
+        without each of its nodes. Raises RunStopped if too many questions are lost.
+        """
+        grading = environment.with_node_grades(if_free=not self.thorough)
+        test = self.project.questions["test"]
+        feedbacks = await trials.cases_feedback(self.cases, grading, test, publish)
+
+        def counted(event: Event) -> None:
+            """Publish only finished questions, not best scores, because a graph that lacks a node
+            doesn't compete.
+            """
+            if isinstance(event, QuestionDone):
+                publish(event)
+
+        removed = removal_cases(self.without)
+        found = await trials.cases_feedback(removed, environment, self.few, counted)
+        hashes = [case.graph.content_hash for case in removed]
+        return feedbacks, dict(zip(hashes, found, strict=True))
+
+    def write(self, asked: Sequence[Feedback], without: Mapping[str, Feedback]) -> TestOutcome:
+        """Write the test's tables, and return the result. Raises RunStopped if the found graph
+        could not be scored.
+        """
+        project, folder = self.project, self.folder
+        found = tested(project, self.cases, asked)
+        folder.write("test", found.table)
+        brief = project.brief()
+        known = evidence_in(project, brief.greedy, folder)
+        graphs = [case.graph for case in found.cases]
+        rng = np.random.default_rng([project.seed, 2])
+        losses = predicted_losses(graphs[0], brief, known, rng)
+        inputs = graphs[0], found.feedbacks[0], self.few, self.without, without, losses
+        folder.write("nodes", node_table(project, *inputs))
+        extract = project.settings.task.extract
+        folder.write("answers", trials.answers_table(found.cases, found.feedbacks, extract))
+        rng = np.random.default_rng([project.seed, 3])
+        return replace(found, leads=expected_leads(graphs, tuple(brief.cost.pool), known, rng))
+
+
+def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:
+    """Return, by node ID, the graph without the node, for each node that can be left out.
+
+    Nodes that can no longer reach the sink, or that lose predecessors required by their role, are
+    removed too; a sink that loses such predecessors becomes an assistant, as in trimming. The sink
+    itself can be left out if exactly one of its predecessors has no other successor; that
+    predecessor then answers.
+    """
+    if graph.route is not None:  # nodes are left out of one branch at a time
+        branches = list(graph.branches)
+        return {
+            i: topologies.routed(graph.route.router, [*branches[:k], rest, *branches[k + 1 :]])
+            for k, branch in enumerate(branches)
+            for i, rest in removals(branch, cost).items()
+        }
+    found = {}
+    for node in graph.nodes:
+        ends = [p for p in graph.predecessors[node.id] if graph.successors[p] == (node.id,)]
+        if node.id != graph.sink:
+            found[node.id] = Budget(cost).without(graph, node.id)
+        elif len(ends) == 1:
+            found[node.id] = graph.up_to(ends[0])
+    return found
+
+
+def removal_cases(without: Mapping[int, CollaborationGraph]) -> list[Case]:
+    """Return a case for each distinct graph in `without`. Leaving out any of several equivalent
+    nodes gives the same graph.
+    """
+    different = {graph.content_hash: graph for graph in without.values()}
+    return [Case(graph, {"without": graph.content_hash}) for graph in different.values()]
+
+
+def predicted_losses(
+    graph: CollaborationGraph, brief: Brief, known: Evidence, rng: np.random.Generator
+) -> dict[int, Difference]:
+    """Return, by node ID, the accuracy that the graph is predicted to lose without the node, for
+    each node that can be left out; empty without evidence.
+    """
+    if not known.graphs:
+        return {}
+    model = ResponseModel(known, tuple(brief.cost.pool), rng, SAMPLES)
+    return {i: model.difference(graph, rest) for i, rest in removals(graph, brief.cost).items()}
+
+
+def node_table(
+    project: Project,
+    graph: CollaborationGraph,
+    tested: Feedback,
+    few: Sequence[Question],
+    without: Mapping[int, CollaborationGraph],
+    feedbacks: Mapping[str, Feedback],
+    losses: Mapping[int, Difference],
+) -> pd.DataFrame:
+    """Return one row per node of the found graph (columns of schemas.Nodes). `tested` is the found
+    graph's feedback; `feedbacks` maps the content hash of each graph in `without` to its feedback
+    on the questions in `few`. The scores in a row belong to the graph without the node; they are
+    empty if that graph was not tried. If removing any of several nodes gives the same graph, only
+    the first of these nodes has calls and tokens.
+    """
+    settings, cost = project.settings, project.profile.cost_model(project.task)
+    prompt = settings.prompt.prompt(settings.task, project.questions["shots"])
+    ids = {question.id for question in few}
+    whole = Feedback(tuple(each for each in tested.results if each.question_id in ids))
+    answers = NodeAnswers()
+    answers.add(0, graph, tested.results)
+    changes = worth(answers.table()).reindex([node.id for node in graph.nodes])
+    counts = ["answers", *CHANGES]
+    changes[counts] = changes[counts].fillna(0).astype(int)
+    names = {"answers": "n_answers", "before": "read_accuracy", "after": "own_accuracy"}
+    units = {i: graph.asked[i] * each for i, each in cost.node_costs(graph).items()}
+    total = math.fsum(units.values())
+    unknown = Difference(math.nan, math.nan)
+    charged = set[str]()
+    rows = []
+    for node in graph.nodes:
+        rest = without.get(node.id)
+        digest = rest.content_hash if rest is not None else ""
+        feedback = feedbacks.get(digest, Feedback(()))
+        if digest in charged:
+            feedback = Feedback(feedback.results)
+        charged.add(digest)
+        role = get_role(node.role)
+        messages: Sequence[Message] = ()
+        if role.speak is not None:
+            sent = cost.pool[node.model].prompt(prompt)
+            read = [PLACEHOLDER] * len(graph.reads[node.id])
+            messages = role.speak(settings.task, sent, project.questions["val"][0], read)
+        loss = losses.get(node.id, unknown)
+        row = {
+            "node": node.id,
+            "role": node.role,
+            "model": node.model if role.calls_model else "",
+            "is_sink": node.id == graph.sink,
+            "budget_units": units[node.id],
+            "cost_share": units[node.id] / total if total else 0.0,
+            "prompt": json.dumps([{"role": m.role, "content": m.content} for m in messages]),
+            "nodes_left": 0 if rest is None else len(rest.nodes),
+            "whole_accuracy": whole.accuracy if digest in feedbacks else math.nan,
+            "predicted_loss": loss.mean,
+            "predicted_spread": loss.spread,
+        }
+        rows.append(row | score_columns(feedback))
+    return pd.DataFrame(rows).join(changes.rename(columns=names).reset_index(drop=True))
