@@ -12,7 +12,8 @@ from tests.support.faults import FAULTS
 from tests.support.running import POOL, PROMPT, QUESTION, TASK
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, EndpointError, RunStopped
-from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy, Fault, Server
+from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy, Server
+from ttsgraph.endpoints.faults import Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import chain, parallel

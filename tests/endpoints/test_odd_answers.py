@@ -16,7 +16,7 @@ from tests.support.asking import ask
 from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, EndpointError
-from ttsgraph.endpoints.endpoints import Fault
+from ttsgraph.endpoints.faults import Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.replies import MOST_TOKENS
 from ttsgraph.endpoints.transport import MAX_BODY_BYTES, ask_once, listed_by, retry_after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,19 +13,8 @@ import yarl
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import key_problem, redact
-from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.transport import (
-    HEADERS,
-    NO_CERTIFICATE,
-    NO_CONNECTION,
-    NO_HTTP,
-    NO_PROXY,
-    NO_TLS,
-    TIMED_OUT,
-    Target,
-    fault_of,
-    proxy_of,
-)
+from ttsgraph.endpoints.faults import CAUSES
+from ttsgraph.endpoints.transport import HEADERS, Target, fault_of, plain_name, proxy_of
 from ttsgraph.models.client import Message, Request, Sampling, whole_text
 from ttsgraph.models.dialect import ANY, Dialect, without_system
 
@@ -60,16 +49,14 @@ class Endpoint:
         """Return the target for requests to `url`, one of the base URLs, with the endpoint's key.
         Raises EndpointError if the key isn't set or can't be sent.
         """
-        key = self.api_key()
+        key = self._key()
         own = self.key_header
         headers = {"Authorization": f"Bearer {key}"} if own is None else {own: key}
         place = yarl.URL(url.rstrip("/") + path).update_query(dict(self.query))
         return Target(place, HEADERS | headers, proxy_of(url))
 
-    def api_key(self) -> str:
-        """Return the key, or a placeholder if the endpoint needs none. Raises EndpointError if the
-        key isn't set or can't be sent.
-        """
+    def _key(self) -> str:
+        """Return the key, or a placeholder if the endpoint needs none."""
         if self.api_key_env is None:
             return "none"
         key = os.environ.get(self.api_key_env, "").strip()
@@ -87,15 +74,14 @@ class Endpoint:
 
     def serves(self, listed: Iterable[str]) -> bool:
         """Return True if the endpoint's model is among the listed names."""
-        name = self.served_as.removeprefix("models/")
+        name = plain_name(self.served_as)
         return not {name, f"{name}:latest"}.isdisjoint(listed)
 
-    def body(
-        self, request: Request, dialect: Dialect, more: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Return a request's JSON body in this dialect, with the parameters in `more` added."""
+    def body(self, request: Request, dialect: Dialect, streamed: bool = False) -> dict[str, Any]:
+        """Return a request's JSON body in this dialect."""
         sampling = request.sampling
-        parameters = {
+        most = sampling.max_tokens
+        parameters: dict[str, Any] = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "stop": list(sampling.stop) or None,
@@ -103,20 +89,14 @@ class Endpoint:
             # The seed is derived from the content key, so that a deterministic server gives the
             # same answers again if the cache is lost.
             "seed": int(request.key()[:8], 16) if self.seeds else None,
-            **(more or {}),
+            "stream": streamed or None,
+            "stream_options": {"include_usage": True} if streamed else None,
         }
         refused = dialect.left_out.union(sampling.left_out)
         spoken = request.messages if dialect.system else without_system(request.messages)
-        messages = [
-            {"role": each.role, "content": whole_text(each.content)}
-            if each.whole is None
-            else json.loads(each.whole)
-            for each in spoken
-        ]
-        sent = {n: v for n, v in parameters.items() if v is not None and n not in refused}
-        body = {"model": self.served_as, "messages": messages, **sent}
+        body: dict[str, Any] = {"model": self.served_as, "messages": [*map(_sent, spoken)]}
+        body |= {n: v for n, v in parameters.items() if v is not None and n not in refused}
         if dialect.bound:
-            most = sampling.max_tokens
             body[dialect.bound] = min(most, dialect.most_tokens or most)
         if request.schema is not None:
             body |= dialect.response_format(request.schema)
@@ -124,6 +104,38 @@ class Endpoint:
         for extra in (self.extra_body, sampling.extra_body, request.form):
             body |= json.loads(extra) if extra else {}
         return body
+
+    def trouble(
+        self, error: Exception, url: str, listed: Iterable[str] = (), path: str = PATH
+    ) -> tuple[str, str]:
+        """Return a diagnosis of a failed attempt at a base URL and a remedy, each as a short
+        phrase. The diagnosis quotes the server's message.
+        """
+        fault = fault_of(error)
+        cause = CAUSES[fault.cause]
+        key = self.api_key_env
+        scheme = urlsplit(url).scheme.upper()
+        status = "" if fault.status is None else f": HTTP {fault.status}"
+        facts = {
+            "where": redact(url),
+            "kind": fault.kind,
+            "status": f"{status}{fault.quoted()}",
+            "key": f"the key in {key}" if key else "a request without a key",
+            "variable": key or "the key's variable (api_key_env, --key-env)",
+            "model": self.served_as,
+            "listed": f"; the server has {names_of(listed)}" if listed else "",
+            "path": path,
+            "path_advice": path_advice(url),
+            "proxy": f"the proxy {redact(proxy_of(url) or '')} that {scheme}_PROXY names",
+        }
+        return cause.found.format(**facts), cause.advice.format(**facts)
+
+
+def _sent(message: Message) -> dict[str, Any]:
+    """Return a message as it is sent."""
+    if message.whole is None:
+        return {"role": message.role, "content": whole_text(message.content)}
+    return dict(json.loads(message.whole))
 
 
 def probe(model: str) -> Request:
@@ -137,78 +149,6 @@ def names_of(listed: Iterable[str]) -> str:
     names = sorted(listed)
     shown = ", ".join(names[:SHOWN]) or "none in its list"
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-
-
-_TROUBLES = {
-    "key": ("{where} refuses {key}{status}", "correct {variable}"),
-    "quota": ("{where} requires payment{status}", "check the key's account"),
-    "model": ("{where} has no model {model!r}{status}", "correct served_as{listed}"),
-    "path": ("nothing at {where}{path}{status}", "{path_advice}"),
-    "https": ("{where} expects https{status}", "write https:// in base_url"),
-    "busy": ("{where} can't answer now{status}", "try again later"),
-    "request": ("{where} refuses the request{status}", "see left_out in docs/own-models.md"),
-    "other API": ("{where} is no OpenAI-compatible server: {kind}{status}", "{path_advice}"),
-    TIMED_OUT: ("{where} does not answer in time", "check its server"),
-    NO_HTTP: ("{where} is no http URL", "write http:// or https:// in base_url"),
-    NO_TLS: ("no https at {where}: it answers without TLS", "write http:// in base_url"),
-    NO_CERTIFICATE: ("{where} has {kind}", "correct base_url, or set SSL_CERT_FILE"),
-    NO_PROXY: ("no connection to {proxy}{status}", "correct that variable, or set NO_PROXY"),
-    NO_CONNECTION: (
-        "no server at {where}: the connection is refused or broken",
-        "start the server, or correct base_url (its scheme, host and port)",
-    ),
-}
-"""Diagnosis and remedy by the cause of a failed attempt."""
-
-_OF_USER = ("key", "quota", "model", "path", "https", NO_HTTP, NO_TLS, NO_CERTIFICATE)
-
-
-def _cause(fault: Fault) -> str:
-    """Return the cause of a failed attempt, one of the keys of _TROUBLES."""
-    status = fault.status
-    if "HTTP request" in fault.refusal.words and "HTTPS" in fault.refusal.words:
-        return "https"  # wording of nginx and Go
-    if fault.meaning in _TROUBLES:
-        return fault.meaning
-    if status is None:
-        return fault.kind if fault.kind in _TROUBLES else "other API"
-    if status in (404, 405) or 300 <= status < 400:
-        return "path"
-    named = {403: "key", 407: NO_PROXY}
-    return named.get(status, "busy" if fault.retry else "request")
-
-
-def users(fault: Fault) -> bool:
-    """Return True if only the user can fix the failure: a refused key, an empty account, a wrong
-    model name or URL.
-    """
-    return _cause(fault) in _OF_USER or fault.status == 407
-
-
-def trouble(
-    error: Exception, endpoint: Endpoint, url: str, listed: Iterable[str] = (), path: str = PATH
-) -> tuple[str, str]:
-    """Return a diagnosis of a failed attempt and a remedy, each as a short phrase. The diagnosis
-    quotes the server's message.
-    """
-    fault = fault_of(error)
-    found, advice = _TROUBLES[_cause(fault)]
-    key = endpoint.api_key_env
-    scheme = urlsplit(url).scheme.upper()
-    status = "" if fault.status is None else f": HTTP {fault.status}"
-    facts = {
-        "where": redact(url),
-        "kind": fault.kind,
-        "status": f"{status}{fault.quoted()}",
-        "key": f"the key in {key}" if key else "a request without a key",
-        "variable": key or "the key's variable (api_key_env, --key-env)",
-        "model": endpoint.served_as,
-        "listed": f"; the server has {names_of(listed)}" if listed else "",
-        "path": path,
-        "path_advice": path_advice(url),
-        "proxy": f"the proxy {redact(proxy_of(url) or '')} that {scheme}_PROXY names",
-    }
-    return found.format(**facts), advice.format(**facts)
 
 
 def path_advice(url: str) -> str:

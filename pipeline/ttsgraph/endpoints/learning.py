@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttsgraph.endpoints.refusals import Refusal
-from ttsgraph.models.dialect import FORMS, Dialect
+from ttsgraph.base.secrets import redact
+from ttsgraph.endpoints.faults import Refusal
+from ttsgraph.models.dialect import FORMS, Dialect, DialectStore
 
 LEAST_BOUND = 512
 """Smallest token bound to which a refused bound is halved."""
@@ -64,13 +65,13 @@ def _with_lower_bound(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any
 @dataclass
 class LearnedDialect:
     """Dialect of one model: at first the profile's, then updated to what the endpoint accepts, and
-    saved by `keep`. `known`: the endpoint has given an answer.
+    stored under `name`. `known`: the endpoint has given an answer.
     """
 
-    where: str
+    name: str
     dialect: Dialect
-    keep: Callable[[Dialect], None]
-    known: bool = False
+    known: bool
+    store: DialectStore
 
     def learn(self, dialect: Dialect) -> None:
         """Add the restrictions of a dialect in which the endpoint has given an answer."""
@@ -79,5 +80,9 @@ class LearnedDialect:
         if joined != self.dialect:
             self.dialect = joined
             line = "%s refuses or ignores parts of the requests; requests are now sent %s"
-            log.warning(line, self.where, joined.words)
-            self.keep(joined)
+            log.warning(line, redact(self.name), joined.words)
+            self.keep()
+
+    def keep(self) -> None:
+        """Store the dialect, even if it is the default."""
+        self.store.keep(self.name, self.dialect)

@@ -7,35 +7,20 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
+from ttsgraph.base import errors
 from ttsgraph.base.ending import GO_ON
-from ttsgraph.base.errors import (
-    REFUSED,
-    CallFailed,
-    ContextOverflow,
-    EndpointError,
-    FormRefused,
-    PromptRefused,
-    RunStopped,
-)
+from ttsgraph.base.errors import CallFailed, EndpointError
 from ttsgraph.base.secrets import environment_secrets, redact
-from ttsgraph.endpoints.endpoint import Endpoint, probe, trouble, users
-from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Replicas, RetryBudget, Server
+from ttsgraph.endpoints.endpoint import Endpoint, probe
+from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, RetryBudget, Server
+from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault, Refusal
 from ttsgraph.endpoints.learning import LearnedDialect, weaker
-from ttsgraph.endpoints.refusals import OF_ONE_PROMPT, SETTLED, Refusal
 from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
-from ttsgraph.models.client import (
-    OUTGOING,
-    Client,
-    Completion,
-    OnPiece,
-    OutgoingRequests,
-    Request,
-)
-from ttsgraph.models.dialect import Dialect, DialectStore, habit_name
+from ttsgraph.models.client import OUTGOING, Client, Completion, OnPiece, OutgoingRequests, Request
+from ttsgraph.models.dialect import DialectStore, habit_name
 
 LONGEST_WAIT_S = 30.0
 UNLISTED = (403, 404, 405, 501)
@@ -43,7 +28,6 @@ UNLISTED = (403, 404, 405, 501)
 """
 
 _REFUSED_FORM = (400, 422, 501)
-_STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +78,7 @@ class OpenAIClient(Client):
         habits: DialectStore | None = None,
     ) -> None:
         self._habits = habits or DialectStore()
-        self._learned: dict[tuple[str, str], LearnedDialect] = {}
+        self._learned: dict[tuple[str, str | None, str | None], LearnedDialect] = {}
         self._endpoints = dict(endpoints)
         self._retries = retries
         self._policy = policy
@@ -143,8 +127,8 @@ class OpenAIClient(Client):
             if not fault.retry and fault.meaning not in OF_ONE_PROMPT:
                 raise self._wrong(fault, name, url) from None
 
-    def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> Exception:
-        found, advice = trouble(error, self._endpoints[name], url, **facts)
+    def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> EndpointError:
+        found, advice = self._endpoints[name].trouble(error, url, **facts)
         return EndpointError(f"model {name!r}: {found}; {advice}")
 
     async def listed(self, url: str, model: str) -> set[str] | None:
@@ -161,18 +145,18 @@ class OpenAIClient(Client):
                 return None
             raise self._wrong(fault, model, url, path="/models") from fault
 
-    async def once(self, url: str, request: Request) -> Completion:
-        """Make one attempt at a request at one base URL. Raises Fault if the attempt fails."""
-        return await self._ask(self._servers[url], request, ReplyReader(request))
-
-    def manner(self, request: Request) -> Dialect:
-        """Return the current dialect for requests like this one."""
-        return self._how(request).dialect
-
-    def keep(self, request: Request) -> None:
-        """Store the current dialect for requests like this one, even if it is the default."""
-        how = self._how(request)
-        how.keep(how.dialect)
+    def manner(self, request: Request) -> LearnedDialect:
+        """Return the dialect learned for the request's model, reasoning effort and extra body."""
+        sampling = request.sampling
+        at = (request.model, sampling.reasoning_effort, sampling.extra_body)
+        if at not in self._learned:
+            endpoint = self._endpoints[request.model]
+            name = habit_name(endpoint.base_urls[0], endpoint.served_as, sampling)
+            known = self._habits.get(name)
+            dialect = endpoint.dialect.joined(known or endpoint.dialect)
+            store = DialectStore() if endpoint.local else self._habits
+            self._learned[at] = LearnedDialect(name, dialect, known is not None, store)
+        return self._learned[at]
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request; `latency_s` is the duration of the successful attempt."""
@@ -214,19 +198,50 @@ class OpenAIClient(Client):
             self._answered.add(request.model)
             return self._redacted(completion)
 
+    async def _attempt(
+        self, server: Server, request: Request, on_piece: OnPiece | None
+    ) -> Completion:
+        """Make one attempt in a reserved place, and release the place."""
+        started = time.monotonic()
+        requests = OUTGOING.get() or OutgoingRequests()
+        reply = ReplyReader(request, on_piece)
+        try:
+            with requests:
+                completion = await self._ask(server.url, request, reply, on_piece is not None)
+        except Exception as error:  # parsing an arbitrary answer may raise anything
+            fault = fault_of(error)
+            if fault.meaning in OF_ONE_PROMPT:
+                server.succeeded()
+                fault.retry = False
+            else:
+                server.failed(fault, started)
+            if fault.status is None and not fault.unreached:  # the attempt may be billed
+                requests.lost(reply.tokens)
+            fault.retry = fault.retry and not reply.shown
+            raise fault from None
+        else:
+            server.succeeded()
+            return completion
+        finally:
+            server.release()
+
+    async def once(self, url: str, request: Request) -> Completion:
+        """Make one attempt at a request at one base URL. Raises Fault if the attempt fails."""
+        return await self._ask(url, request, ReplyReader(request))
+
     async def _ask(
-        self, server: Server, request: Request, reply: ReplyReader, streamed: bool = False
+        self, url: str, request: Request, reply: ReplyReader, streamed: bool = False
     ) -> Completion:
         """Send a request to a server, in weaker dialects until it accepts one, and read the reply.
         Raises Fault if the refusal is final or nothing is left to remove.
         """
         endpoint = self._endpoints[request.model]
-        target = self._targets[server.url, request.model]
-        how = self._how(request)
+        target = self._targets[url, request.model]
+        how = self.manner(request)
         dialect = how.dialect
         full = False
         while True:
-            body = endpoint.body(request, dialect, _STREAMED if streamed else None)
+            body = endpoint.body(request, dialect, streamed)
             started = time.monotonic()
             try:
                 await self._http.ask(target, reply.add, body)
@@ -253,20 +268,22 @@ class OpenAIClient(Client):
     def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
         """Return the exception for a call whose attempts all failed."""
         where = f"{request.model} at {redact(url)}: "
-        said = fault.quoted(self._secrets)
+        said, quoted = fault.said(self._secrets), fault.quoted(self._secrets)
         if fault.meaning == "filter":
-            return PromptRefused(f"{where}{REFUSED}: {fault.said(self._secrets) or fault.kind}")
+            return errors.PromptRefused(f"{where}{errors.REFUSED}: {said or fault.kind}")
         if fault.meaning in OF_ONE_PROMPT:
-            return ContextOverflow(f"{where}the prompt does not fit the model's context{said}")
+            full = f"{where}the prompt does not fit the model's context{quoted}"
+            return errors.ContextOverflow(full)
         if self._policy.ends and fault.meaning == "quota":
-            found, advice = trouble(fault, self._endpoints[request.model], url)
-            return RunStopped(f"{request.model}: {found}; {advice}; {GO_ON}")
+            found, advice = self._endpoints[request.model].trouble(fault, url)
+            return errors.RunStopped(f"{request.model}: {found}; {advice}; {GO_ON}")
         mends = fault.meaning == "key" or request.model not in self._answered
-        if self._policy.ends and mends and users(fault) and fault.status != 403:
+        users = CAUSES[fault.cause].users or fault.status == 407
+        if self._policy.ends and mends and users and fault.status != 403:
             return self._wrong(fault, request.model, url)
-        failed = f"{where}{fault.kind}{said}"
+        failed = f"{where}{fault.kind}{quoted}"
         if fault.status in _REFUSED_FORM and request.wishes:
-            return FormRefused(failed, fault.said(self._secrets))
+            return errors.FormRefused(failed, said)
         return CallFailed(failed)
 
     def _redacted(self, completion: Completion) -> Completion:
@@ -275,48 +292,6 @@ class OpenAIClient(Client):
         names = ("text", "reasoning", "choices")
         clean: dict[str, Any] = {n: redact(getattr(completion, n), self._secrets) for n in names}
         return replace(completion, **clean)
-
-    async def _attempt(
-        self, server: Server, request: Request, on_piece: OnPiece | None
-    ) -> Completion:
-        """Make one attempt in a reserved place, and release the place."""
-        started = time.monotonic()
-        requests = OUTGOING.get() or OutgoingRequests()
-        reply = ReplyReader(request, on_piece)
-        try:
-            with requests:
-                completion = await self._ask(server, request, reply, on_piece is not None)
-        except Exception as error:  # parsing an arbitrary answer may raise anything
-            fault = fault_of(error)
-            if fault.meaning in OF_ONE_PROMPT:
-                server.succeeded()
-                fault.retry = False
-            else:
-                server.failed(fault, started)
-            if fault.status is None and not fault.unreached:  # the attempt may be billed
-                requests.lost(reply.tokens)
-            fault.retry = fault.retry and not reply.shown
-            raise fault from None
-        else:
-            server.succeeded()
-            return completion
-        finally:
-            server.release()
-
-    def _how(self, request: Request) -> LearnedDialect:
-        """Return the dialect learned for the request's model, reasoning effort and extra body."""
-        endpoint = self._endpoints[request.model]
-        url = endpoint.base_urls[0]
-        name = habit_name(url, endpoint.served_as, request.sampling)
-        manner = (request.model, name)
-        if manner not in self._learned:
-            habits = DialectStore() if endpoint.local else self._habits
-            known = self._habits.get(name)
-            dialect = endpoint.dialect.joined(known or endpoint.dialect)
-            where = f"{request.model} at {redact(url)}"
-            keep = partial(habits.keep, name)
-            self._learned[manner] = LearnedDialect(where, dialect, keep, known is not None)
-        return self._learned[manner]
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -24,25 +24,22 @@ import yarl
 
 from ttsgraph.base.secrets import redact
 from ttsgraph.base.waiting import run
-from ttsgraph.endpoints.endpoints import Fault, fault_of_status
-from ttsgraph.endpoints.refusals import meaning_of
+from ttsgraph.endpoints import faults
+from ttsgraph.endpoints.faults import Fault, fault_of_status, meaning_of
 from ttsgraph.endpoints.replies import ValueReader
-from ttsgraph.models.client import OUTGOING, OutgoingRequests, whole_text
+from ttsgraph.models.client import OUTGOING, whole_text
 
 MAX_BODY_BYTES = 4 * 2**20
 """Maximum size of an answer: more than any current model's longest answer."""
 
-NO_CONNECTION = "connection refused or broken"
-NO_PROXY = "no connection to the proxy"
-NO_HTTP = "no http URL"
-NO_TLS = "no TLS"
-NO_CERTIFICATE = "a certificate that is not accepted"
-TIMED_OUT = "timed out"
 LONGEST_RETRY_AFTER_S = 600.0
 
+CONNECT_S = 4.0
+"""Seconds that connecting may take for a request without a body, such as listing models, so that a
+wrong address is reported within 5 s.
+"""
+
 T = TypeVar("T")
-# a host's name that can't be encoded is a UnicodeError
-_NOT_MADE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, UnicodeError)
 HEADERS = {
     "User-Agent": "ttsgraph",
     "Accept-Encoding": "identity",
@@ -78,7 +75,7 @@ class Http:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+        self._limit = aiohttp.ClientTimeout(timeout_s)
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, to: Target) -> Any:
@@ -98,30 +95,25 @@ class Http:
                 connector=aiohttp.TCPConnector(limit=0, ssl=_certificates()),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-        asks = body is not None
+        sent, limit = None, aiohttp.ClientTimeout(self._limit.total, CONNECT_S)
+        if body is not None:
+            sent, limit = _dumps(body).encode(), self._limit
+        outgoing = OUTGOING.get()
         try:
             async with self._session.request(
-                "POST" if asks else "GET",
+                "GET" if sent is None else "POST",
                 to.url,
-                data=_dumps(body).encode() if asks else None,
-                headers={**to.headers, **(OUTGOING.get() or OutgoingRequests()).headers},
+                data=sent,
+                headers={**to.headers, **outgoing.headers} if outgoing else to.headers,
                 proxy=to.proxy,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(self._timeout_s, None if asks else CONNECT_S),
+                timeout=limit,
             ) as answer:
-                if not 200 <= answer.status < 300:
-                    said = b"".join([piece async for piece in _pieces(answer)])
-                    raise fault_of_answer(answer.status, answer.headers, said)
-                reader = ValueReader(take)
-                async for piece in _pieces(answer):
-                    reader.add(piece)
-                    if reader.done:
-                        break
-                reader.end()
+                await _read(answer, take)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             fault = fault_of(error)
-            if to.proxy is not None and fault.kind == NO_CONNECTION:
-                fault = Fault(NO_PROXY, unreached=fault.unreached)
+            if to.proxy is not None and fault.kind == faults.NO_CONNECTION:
+                fault = Fault(faults.NO_PROXY, unreached=fault.unreached)
             raise fault from None
 
     async def aclose(self) -> None:
@@ -138,17 +130,26 @@ def _certificates() -> ssl.SSLContext:
     return context
 
 
-async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives, decompressed by aiohttp. Raises Fault if the body exceeds the
-    size limit.
+async def _read(answer: aiohttp.ClientResponse, take: Callable[[Any], object]) -> None:
+    """Read a body as it arrives, decompressed by aiohttp. Raises Fault if the body exceeds the size
+    limit, and the fault of an error status.
     """
     left = MAX_BODY_BYTES
+    said: list[bytes] = []
+    reader = ValueReader(take)
+    fine = 200 <= answer.status < 300
+    add = reader.add if fine else said.append
     async for piece in answer.content.iter_any():
         left -= len(piece)
         if left < 0:
             most = MAX_BODY_BYTES / 2**20
             raise Fault(f"expected an answer of at most {most:g} MiB, found a longer one")
-        yield piece
+        add(piece)
+        if reader.done:
+            break
+    if not fine:
+        raise fault_of_answer(answer.status, answer.headers, b"".join(said))
+    reader.end()
 
 
 def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -> T:
@@ -166,21 +167,14 @@ def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -
     return run(asked())
 
 
-CONNECT_S = 4.0
-"""Seconds that connecting may take for a request without a body, such as listing models, so that a
-wrong address is reported within 5 s.
-"""
-
-
 async def listed_by(http: Http, to: Target) -> dict[str, dict[str, Any]]:
     """Return the entries of /models by model name, in any known format; Gemini's names lose their
     `models/` prefix. Raises Fault if the query fails or returns no list.
     """
     data = await http.get(to)
     rows = data.get("data", data.get("models")) if isinstance(data, dict) else data
-    entries = rows if isinstance(rows, list) else [None]
     found = {}
-    for entry in entries:
+    for entry in rows if isinstance(rows, list) else [None]:
         name = (entry.get("id") or entry.get("name")) if isinstance(entry, dict) else entry
         if not isinstance(name, str):
             raise Fault("it has no list of models", retry=False)
@@ -193,6 +187,23 @@ def plain_name(name: str) -> str:
     return name.removeprefix("models/")
 
 
+_UNREACHED: dict[str, tuple[type[Exception], ...]] = {
+    faults.NO_HTTP: (aiohttp.NonHttpUrlClientError,),
+    faults.NO_PROXY: (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError),
+    faults.NO_CERTIFICATE: (aiohttp.ClientConnectorCertificateError,),
+    faults.NO_TLS: (aiohttp.ClientConnectorSSLError, ssl.SSLError),
+    # The name of a host that can't be encoded is a UnicodeError.
+    faults.NO_CONNECTION: (
+        aiohttp.ClientConnectorError,
+        aiohttp.ConnectionTimeoutError,
+        UnicodeError,
+    ),
+}
+"""Causes for which no server received the request, and their exceptions, in the order in which they
+are tried.
+"""
+
+
 def fault_of(error: Exception) -> Fault:
     """Return the fault that describes an exception raised in one attempt.
 
@@ -200,20 +211,13 @@ def fault_of(error: Exception) -> Fault:
     """
     if isinstance(error, Fault):
         return error
-    if isinstance(error, aiohttp.NonHttpUrlClientError):
-        return Fault(NO_HTTP, retry=False, unreached=True)
-    if isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
-        return Fault(NO_PROXY, unreached=True)
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return Fault(NO_CERTIFICATE, retry=False, unreached=True)
-    if isinstance(error, aiohttp.ClientConnectorSSLError | ssl.SSLError):
-        return Fault(NO_TLS, retry=False, unreached=True)
-    if isinstance(error, _NOT_MADE):
-        return Fault(NO_CONNECTION, unreached=True)
+    for kind, kinds in _UNREACHED.items():
+        if isinstance(error, kinds):
+            return Fault(kind, retry=not faults.CAUSES[kind].users, unreached=True)
     if isinstance(error, TimeoutError):
-        return Fault(TIMED_OUT, overload=True)
+        return Fault(faults.TIMED_OUT, overload=True)
     if isinstance(error, aiohttp.ClientError | OSError):
-        return Fault(NO_CONNECTION)
+        return Fault(faults.NO_CONNECTION)
     return Fault(f"expected an HTTP response, but it can't be read ({type(error).__name__})")
 
 
@@ -225,9 +229,8 @@ def fault_of_answer(status: int, headers: Mapping[str, str], said: bytes) -> Fau
     if 300 <= status < 400:
         kind += " (a redirect, which is not followed; correct base_url)"
     refusal = meaning_of(said.decode(errors="replace"), status)
-    fault = fault_of_status(status, kind, refusal, retry_after(headers))
-    fault.status = status
-    return fault
+    more = {"status": status, "retry_after_s": retry_after(headers)}
+    return fault_of_status(status, kind, refusal, **more)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -24,7 +24,8 @@ from ttsgraph.base.errors import (
     SettingsError,
 )
 from ttsgraph.base.state import STATE
-from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy, Fault
+from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy
+from ttsgraph.endpoints.faults import Fault
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import CachedClient, CallCache

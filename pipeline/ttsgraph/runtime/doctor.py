@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import STATE
-from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe, trouble
+from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import Message, Request, Sampling
@@ -120,13 +120,13 @@ async def _reach(
         async with aclosing(client):
             listed = await client.listed(url, request.model) or ()
             answer = await client.once(url, request)
-            client.keep(request)
-            how = client.manner(request).words
+            client.manner(request).keep()
+            how = client.manner(request).dialect.words
     except Exception as error:  # the server may be anything, so any error is possible
         cause = error.__cause__ if isinstance(error, EndpointError) else error
         if not isinstance(cause, Exception):  # the key is not set or can't be sent
             return Finding(subject, False, str(error))
-        return Finding(subject, False, *trouble(cause, endpoint, url, listed))
+        return Finding(subject, False, *endpoint.trouble(cause, url, listed))
     if listed and endpoint.lists_models and not endpoint.serves(listed):
         found = f"{url} answers, but doesn't list {endpoint.served_as!r} ({names_of(listed)})"
         advice = "correct served_as, or set `listed: false` if the name is right"

@@ -130,7 +130,7 @@ async def _described(
         more = await asyncio.gather(*map(client.complete, others), return_exceptions=True)
         answers += [each for each in more if isinstance(each, Completion)]
     calls += answers[1:]
-    dialect = client.manner(request)
+    dialect = client.manner(request).dialect
     if dialect.bound == "max_completion_tokens":
         entry["tokens_key"] = dialect.bound
     if left_out := sorted(dialect.left_out - set(TOKENS_KEYS)):

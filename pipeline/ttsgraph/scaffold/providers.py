@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from ttsgraph.base.errors import EndpointError, InputError
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
-from ttsgraph.endpoints.endpoint import Endpoint, path_advice, trouble
-from ttsgraph.endpoints.endpoints import Fault
+from ttsgraph.endpoints.endpoint import Endpoint, path_advice
+from ttsgraph.endpoints.faults import Fault
 from ttsgraph.endpoints.openai_client import UNLISTED
 from ttsgraph.endpoints.transport import Http, ask_once, listed_by, plain_name
 from ttsgraph.pool.settings import ModelSettings
@@ -229,7 +229,7 @@ def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None]:
     except Fault as fault:
         if fault.status in UNLISTED:
             return {}
-        found, advice = trouble(fault, endpoint, url, path="/models")
+        found, advice = endpoint.trouble(fault, url, path="/models")
         raise EndpointError(f"{found}; {advice}") from fault
 
 
