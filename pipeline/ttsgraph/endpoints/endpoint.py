@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +20,8 @@ from ttsgraph.models.client import Message, Request, Sampling, whole_text
 from ttsgraph.models.dialect import ANY, Dialect, without_system
 
 PATH = "/chat/completions"
-SHOWN = 8
-"""Maximum number of listed model names that a message shows."""
+LONGEST_LIST = 200
+"""Maximum number of characters of a list of model names in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +146,8 @@ def probe(model: str) -> Request:
 
 
 def names_of(listed: Iterable[str]) -> str:
-    """Return up to SHOWN names of a list, sorted, and how many more there are, for a message."""
-    names = sorted(listed)
-    shown = ", ".join(names[:SHOWN]) or "none in its list"
-    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    """Return the names of a list, sorted and shortened, for a message."""
+    return textwrap.shorten(", ".join(sorted(listed)) or "none in its list", LONGEST_LIST)
 
 
 def path_advice(url: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -27,27 +27,12 @@ together exceed it; system: the system role is not supported; parameter: a param
 supported; less room: the token bound is too high; "": anything else.
 """
 
-
-class Row(NamedTuple):
-    """Meaning of a refusal with its criteria: HTTP statuses, error codes (reduced to lower-case
-    letters and digits) and regular expressions for the message.
-    """
-
-    meaning: Meaning
-    statuses: Sequence[int]
-    codes: Collection[str]
-    words: re.Pattern[str]
-
-
-def _rows() -> Iterator[Row]:
-    path = Path(__file__).with_name("refusals.yaml")
-    for meaning, row in yaml.safe_load(path.read_text(encoding="utf-8")).items():
-        words = re.compile("|".join(row["words"]), re.IGNORECASE | re.DOTALL)
-        yield Row(meaning, row["statuses"], row.get("codes", "").split(), words)
-
-
-ROWS = tuple(_rows())
-"""Rows in the order in which they are tried."""
+REFUSALS: dict[Meaning, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8")
+)
+"""Criteria of the meanings, in the order in which they are tried: HTTP `statuses`, error `codes`
+(reduced to lower-case letters and digits), and regular expressions for the message (`words`).
+"""
 
 SETTLED: frozenset[Meaning] = frozenset(
     {"filter", "quota", "key", "model", "more room", "overflow"}
@@ -65,60 +50,12 @@ _SAID = ("message", "detail", "error", "msg", "status_msg")
 _DEEPEST = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An endpoint's message, its meaning, and the parameter it names, if any."""
-
-    meaning: Meaning
-    words: str = ""
-    param: str | None = None
-
-    def names(self, parameter: str) -> bool:
-        """Return True if the refusal is about this parameter."""
-        if self.param is not None:
-            return self.param == parameter
-        return re.search(rf"(?<![A-Za-z_]){parameter}(?![A-Za-z_])", self.words) is not None
-
-
-SILENT = Refusal("")
-"""Refusal without a message."""
-
-
 def is_filter(reason: str) -> bool:
     """Return True if a finish reason, or one of several joined by colons, denotes a content
     filter.
     """
-    return any(_bare(part) in ROWS[0].codes for part in reason[:80].split(":"))
-
-
-def meaning_of(told: Any, status: int | None = None) -> Refusal:
-    """Return the meaning, message and named parameter of an error given as text or plain data; if
-    `status` is given, only rows that list this status apply.
-    """
-    if isinstance(told, str):
-        try:
-            told = json.loads(told)
-        except (ValueError, RecursionError):
-            told = {"message": "" if told.lstrip().startswith("<") else told}  # skip HTML pages
-    codes: set[str] = set()
-    texts: list[str] = []
-    params: list[str] = []
-    for name, value in _leaves(told):
-        if name in _NAMED:
-            codes.update(map(_bare, value[:80].split(":")))
-        elif name in _SAID:
-            texts.append(value[:2000])
-        elif name == "param" and re.fullmatch(r"\w+", value) and value != "None":  # of LiteLLM
-            params.append(value)
-    words = texts[0] if texts else json.dumps(told)[:2000]
-    param = params[0] if params else None
-    for row in ROWS:
-        if status is not None and status not in row.statuses:
-            continue
-        if codes.intersection(row.codes) or any(map(row.words.search, [words, *texts])):
-            return Refusal(row.meaning, words, param)
-    by_status: dict[int | None, Meaning] = {401: "key", 402: "quota"}
-    return Refusal(by_status.get(status, ""), words, param)
+    codes = REFUSALS["filter"]["codes"].split()
+    return any(_bare(part) in codes for part in reason[:80].split(":"))
 
 
 def _leaves(told: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -188,8 +125,8 @@ class Fault(CallFailed):
 
     `kind` is our own text, never the server's, because it appears in logs and reports. `overload`:
     the server was overloaded. `unreached`: no server received the request. `retry`: another attempt
-    may succeed; a `refusal` with a meaning in SETTLED rules that out. `refusal` is the server's
-    message with its meaning, `status` the HTTP status.
+    may succeed; a `meaning` in SETTLED rules that out. `words` is the server's message with its
+    meaning and the parameter that it names, if any; `status` is the HTTP status.
     """
 
     kind: str
@@ -197,23 +134,26 @@ class Fault(CallFailed):
     overload: bool = False
     retry_after_s: float | None = None
     unreached: bool = False
-    refusal: Refusal = SILENT
     status: int | None = None
+    meaning: Meaning = ""
+    words: str = ""
+    param: str | None = None
 
     def __post_init__(self) -> None:
         super().__init__(self.kind)
-        self.retry = self.retry and self.refusal.meaning not in SETTLED
+        self.retry = self.retry and self.meaning not in SETTLED
 
-    @property
-    def meaning(self) -> Meaning:
-        """Meaning of the server's message."""
-        return self.refusal.meaning
+    def names(self, parameter: str) -> bool:
+        """Return True if the server's message is about this parameter."""
+        if self.param is not None:
+            return self.param == parameter
+        return re.search(rf"(?<![A-Za-z_]){parameter}(?![A-Za-z_])", self.words) is not None
 
     @property
     def cause(self) -> str:
         """Name of the cause, one of the keys of CAUSES."""
         status = self.status
-        if "HTTP request" in self.refusal.words and "HTTPS" in self.refusal.words:
+        if "HTTP request" in self.words and "HTTPS" in self.words:
             return "https"  # wording of nginx and Go
         if self.meaning in CAUSES:
             return self.meaning
@@ -226,7 +166,7 @@ class Fault(CallFailed):
 
     def said(self, secrets: Sequence[str] | None = None) -> str:
         """Return the server's message as one line without secrets, or "" if there is none."""
-        shown = "".join(letter if letter.isprintable() else " " for letter in self.refusal.words)
+        shown = "".join(letter if letter.isprintable() else " " for letter in self.words)
         line = redact_pieces(" ".join(shown.split()), secrets)
         return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
 
@@ -236,9 +176,38 @@ class Fault(CallFailed):
         return f" ({line})" if line else ""
 
 
-def fault_of_status(code: int, kind: str, refusal: Refusal, **more: Any) -> Fault:
-    """Return the fault for an HTTP status; redirects, and client errors other than those in
-    TRANSIENT, rule out a retry.
+def refusal(kind: str, told: Any, code: int | None = None, **more: Any) -> Fault:
+    """Return the fault for an error that a server sent as text or plain data, with its meaning and
+    the parameter that it names.
+
+    If the HTTP status `code` is given, only meanings with this status apply; redirects, and client
+    errors other than those in TRANSIENT, rule out a retry.
     """
-    may_pass = not 300 <= code < 500 or code in TRANSIENT
-    return Fault(kind, may_pass, code in OVERLOADED, refusal=refusal, **more)
+    if isinstance(told, str):
+        try:
+            told = json.loads(told)
+        except (ValueError, RecursionError):
+            told = {"message": "" if told.lstrip().startswith("<") else told}  # skip HTML pages
+    codes: set[str] = set()
+    texts: list[str] = []
+    for name, value in _leaves(told):
+        if name in _NAMED:
+            codes.update(map(_bare, value[:80].split(":")))
+        elif name in _SAID:
+            texts.append(value[:2000])
+        elif name == "param" and re.fullmatch(r"\w+", value) and value != "None":  # of LiteLLM
+            more.setdefault("param", value)
+    words = texts[0] if texts else json.dumps(told)[:2000]
+    by_status: dict[int | None, Meaning] = {401: "key", 402: "quota"}
+    meaning = by_status.get(code, "")
+    for each, row in REFUSALS.items():
+        pattern = re.compile("|".join(row["words"]), re.IGNORECASE | re.DOTALL)
+        coded = codes.intersection(row.get("codes", "").split())
+        fits = code is None or code in row["statuses"]
+        if fits and (coded or any(map(pattern.search, [words, *texts]))):
+            meaning = each
+            break
+    if code is not None:
+        more["retry"] = not 300 <= code < 500 or code in TRANSIENT
+        more["overload"] = code in OVERLOADED
+    return Fault(kind, meaning=meaning, words=words, **more)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttsgraph.base.secrets import redact
-from ttsgraph.endpoints.faults import Refusal
+from ttsgraph.endpoints.faults import Fault
 from ttsgraph.models.dialect import FORMS, Dialect, DialectStore
 
 LEAST_BOUND = 512
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def weaker(
-    dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any], schema: bool, guess: bool
+    dialect: Dialect, refusal: Fault, sent: Mapping[str, Any], schema: bool, guess: bool
 ) -> Dialect:
     """Return the dialect to try after a refusal of the body `sent`, or the same one if there is
     none: what the refusal names is left out, or else a `schema` is asked for in a weaker form, or
@@ -50,7 +50,7 @@ def weaker(
     return replace(dialect, system=dialect.system and not (guess and has_system))
 
 
-def _with_lower_bound(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialect:
+def _with_lower_bound(dialect: Dialect, refusal: Fault, sent: Mapping[str, Any]) -> Dialect:
     """Return the dialect with a lower token bound: the largest one that the server names, if it is
     at least half of the requested bound, otherwise that half. If the server names no such bound and
     the half is below LEAST_BOUND, return the dialect unchanged.
@@ -81,8 +81,4 @@ class LearnedDialect:
             self.dialect = joined
             line = "%s refuses or ignores parts of the requests; requests are now sent %s"
             log.warning(line, redact(self.name), joined.words)
-            self.keep()
-
-    def keep(self) -> None:
-        """Store the dialect, even if it is the default."""
-        self.store.keep(self.name, self.dialect)
+            self.store.keep(self.name, joined)

@@ -15,7 +15,7 @@ from ttsgraph.base.errors import CallFailed, EndpointError
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.endpoint import Endpoint, probe
 from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, RetryBudget, Server
-from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault, Refusal
+from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
 from ttsgraph.endpoints.learning import LearnedDialect, weaker
 from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
@@ -113,7 +113,7 @@ class OpenAIClient(Client):
                 if (served := lists[at]) is None:
                     await self._require(name, url)
                 elif not endpoint.serves(served):
-                    unlisted = Fault("not in its list", refusal=Refusal("model"))
+                    unlisted = Fault("not in its list", meaning="model")
                     raise self._wrong(unlisted, name, url, listed=served)
 
     async def _require(self, name: str, url: str) -> None:
@@ -252,7 +252,7 @@ class OpenAIClient(Client):
                 full = full or fault.meaning == "full"
                 # A refusal may be of the caller's form, which is no reason to leave out others.
                 guess = request.form is None and not how.known
-                other = weaker(dialect, fault.refusal, body, request.schema is not None, guess)
+                other = weaker(dialect, fault, body, request.schema is not None, guess)
                 if other == dialect:
                     other = dialect.joined(how.dialect)  # learned by another call in the meantime
                 if other == dialect:

@@ -10,14 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from ttsgraph.endpoints.faults import (
-    SILENT,
-    Fault,
-    Refusal,
-    fault_of_status,
-    is_filter,
-    meaning_of,
-)
+from ttsgraph.endpoints.faults import Fault, is_filter, refusal
 from ttsgraph.models.actions import CALLS, pieces_of, text_of
 from ttsgraph.models.client import (
     Completion,
@@ -201,7 +194,7 @@ class ReplyReader:
         unusable.
         """
         if not self._choices:
-            raise Fault(_NO_CHOICES, refusal=meaning_of(self._other))
+            raise refusal(_NO_CHOICES, self._other)
         counts = _counts(self._usage)
         choices = sorted(self._choices.items())
         for _, choice in choices:
@@ -210,8 +203,8 @@ class ReplyReader:
                 raise Fault("expected a finish_reason or token usage, but the stream ended first")
         first = choices[0][1]
         if first.refusal and not self._form:
-            refusal = Refusal("filter", first.refusal)
-            raise Fault("expected an answer, found a refusal", refusal=refusal)
+            kind = "expected an answer, found a refusal"
+            raise Fault(kind, meaning="filter", words=first.refusal)
         for each in choices if self._on_piece is not None else ():
             self._show(self._rest(*each))
         whole = [choice.whole(index) for index, choice in choices] if self._form else []
@@ -279,8 +272,8 @@ class _Choice:
         self.raw += new
         self.reasoning += thought
         self.reason = choice.get("finish_reason") or self.reason
-        if isinstance(refusal := delta.get("refusal"), str):
-            self.refusal += refusal
+        if isinstance(refused := delta.get("refusal"), str):
+            self.refusal += refused
         if calls := delta.get(CALLS):
             self._add_calls(calls)
         if isinstance(logprobs := choice.get("logprobs"), dict):
@@ -342,12 +335,11 @@ class _Choice:
             return
         reason = str(self.reason)
         shown = reason[:40].lower() if reason.isidentifier() else "an unknown value"
-        if ending in ("filter", "failed"):
-            refusal = Refusal("filter", f"finish_reason {reason.lower()}")
-            raise Fault(
-                f"expected finish_reason stop or length, found {shown}",
-                refusal=refusal if ending == "filter" else SILENT,
-            )
+        kind = f"expected finish_reason stop or length, found {shown}"
+        if ending == "filter":
+            raise Fault(kind, meaning="filter", words=f"finish_reason {reason.lower()}")
+        if ending == "failed":
+            raise Fault(kind)
         if not self.text and (self.odd or ending != "ended"):
             raise Fault(f"expected a text answer, found none, with finish_reason {shown}")
 
@@ -395,9 +387,8 @@ def _check_error(error: Any) -> None:
     code = str(error.get("code")) if isinstance(error, dict) else ""
     status = int(code) if re.fullmatch("[45][0-9]{2}", code) else None
     kind = "an error inside HTTP 200" + (f" (code {status})" if status else "")
-    refusal = meaning_of({"error": error}, status)
     # The fault gets no status, because the request was answered and may be billed.
-    raise Fault(kind, refusal=refusal) if status is None else fault_of_status(status, kind, refusal)
+    raise refusal(kind, {"error": error}, status)
 
 
 def _counts(usage: dict[str, Any]) -> tuple[int, int] | None:

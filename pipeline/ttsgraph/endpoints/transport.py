@@ -25,7 +25,7 @@ import yarl
 from ttsgraph.base.secrets import redact
 from ttsgraph.base.waiting import run
 from ttsgraph.endpoints import faults
-from ttsgraph.endpoints.faults import Fault, fault_of_status, meaning_of
+from ttsgraph.endpoints.faults import Fault, refusal
 from ttsgraph.endpoints.replies import ValueReader
 from ttsgraph.models.client import OUTGOING, whole_text
 
@@ -78,17 +78,12 @@ class Http:
         self._limit = aiohttp.ClientTimeout(timeout_s)
         self._session: aiohttp.ClientSession | None = None
 
-    async def get(self, to: Target) -> Any:
-        """Return the parsed body of a successful response; connecting is limited to CONNECT_S."""
-        found: list[Any] = []
-        await self.ask(to, found.append)
-        return found[0]
-
     async def ask(
         self, to: Target, take: Callable[[Any], object], body: Mapping[str, Any] | None = None
     ) -> None:
         """Send a request, and pass the values of a successful response to `take` as they arrive:
-        the data of its events, or its whole body.
+        the data of its events, or its whole body. Without a body, connecting is limited to
+        CONNECT_S.
         """
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -171,15 +166,17 @@ async def listed_by(http: Http, to: Target) -> dict[str, dict[str, Any]]:
     """Return the entries of /models by model name, in any known format; Gemini's names lose their
     `models/` prefix. Raises Fault if the query fails or returns no list.
     """
-    data = await http.get(to)
+    found: list[Any] = []
+    await http.ask(to, found.append)
+    data = found[0]
     rows = data.get("data", data.get("models")) if isinstance(data, dict) else data
-    found = {}
+    listed = {}
     for entry in rows if isinstance(rows, list) else [None]:
         name = (entry.get("id") or entry.get("name")) if isinstance(entry, dict) else entry
         if not isinstance(name, str):
             raise Fault("it has no list of models", retry=False)
-        found[redact(whole_text(plain_name(name)))] = entry if isinstance(entry, dict) else {}
-    return found
+        listed[redact(whole_text(plain_name(name)))] = entry if isinstance(entry, dict) else {}
+    return listed
 
 
 def plain_name(name: str) -> str:
@@ -228,9 +225,8 @@ def fault_of_answer(status: int, headers: Mapping[str, str], said: bytes) -> Fau
     kind = f"HTTP {status}"
     if 300 <= status < 400:
         kind += " (a redirect, which is not followed; correct base_url)"
-    refusal = meaning_of(said.decode(errors="replace"), status)
     more = {"status": status, "retry_after_s": retry_after(headers)}
-    return fault_of_status(status, kind, refusal, **more)
+    return refusal(kind, said.decode(errors="replace"), status, **more)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

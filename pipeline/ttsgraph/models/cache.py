@@ -39,6 +39,8 @@ _INTACT = "intact(cast(key as blob), cast(value as blob), cast(checksum as blob)
 their types.
 """
 
+_Outcome = asyncio.Future[Completion | Exception | None]
+
 _log = logging.getLogger(__name__)
 
 
@@ -207,11 +209,6 @@ def stored(outcome: Completion | PromptRefused) -> Completion:
     return Completion(str(outcome), 0, 0, 0.0, refused=True)
 
 
-def _outcome(found: Completion) -> Completion | PromptRefused:
-    """Return the outcome that `stored` made a completion of."""
-    return PromptRefused(found.text) if found.refused else found
-
-
 class CachedClient(Wrapper):
     """Client that answers from a store, if there is one, and makes equal calls under way once. The
     outcome of each call is recorded in `calls`; the last one counts.
@@ -226,7 +223,7 @@ class CachedClient(Wrapper):
         super().__init__(inner)
         self._store = store
         self._calls = calls
-        self._under_way: dict[str, asyncio.Future[Completion | Exception | None]] = {}
+        self._under_way: dict[str, _Outcome] = {}
 
     def recording(
         self, calls: dict[str, Call], limited: Callable[[Client], Client]
@@ -241,7 +238,9 @@ class CachedClient(Wrapper):
         refusal is stored; other failures are not stored.
         """
         key = request.key()
-        found: Completion | Exception | Awaitable[Completion] | None = self._kept(key)
+        found: Completion | Exception | Awaitable[Completion] | None = None
+        if self._store is not None:
+            found = self._store.get(key)
         if found is None:
             try:
                 found = self._inner.begin(request)
@@ -249,22 +248,29 @@ class CachedClient(Wrapper):
                 found = failure
         if isinstance(found, Completion | Exception):
             return self._settled(key, request, found)
-        return Deferred(partial(self._awaited, key, request, found))
+        return Deferred(partial(self._awaited, key, request, found, self._under_way.get(key)))
 
-    async def _awaited(self, key: str, request: Request, call: Awaitable[Completion]) -> Completion:
-        """Make the call, or wait for an equal call under way; if that one is cancelled, try again.
-        Each waiting call shares its outcome.
+    async def _awaited(
+        self, key: str, request: Request, call: Awaitable[Completion], begun: _Outcome | None
+    ) -> Completion:
+        """Make the call and store its outcome, or wait for an equal call that is under way or was
+        when this one was `begun`; if that one is cancelled, try again. Each waiting call shares its
+        outcome.
         """
-        while (under_way := self._under_way.get(key)) is not None:
+        while (under_way := begun or self._under_way.get(key)) is not None:
+            begun = None
             if (shared := await asyncio.shield(under_way)) is not None:
                 again = replace(shared, cached=True) if isinstance(shared, Completion) else shared
                 return self._settled(key, request, again)
         ended = self._under_way[key] = asyncio.get_running_loop().create_future()
         outcome: Completion | Exception | None = None  # None if this call is cancelled
         try:
-            outcome = self._kept(key)  # an equal call may have ended since `begin`
-            if outcome is None:
-                outcome = await self._made(key, request, call)
+            try:
+                outcome = await call
+            except PromptRefused as refusal:  # a refused prompt is never sent again either
+                outcome = stored(refusal)
+            if self._store is not None:
+                outcome = self._store.put(key, outcome, request.model)
         except Exception as failure:
             outcome = failure
         finally:
@@ -272,26 +278,10 @@ class CachedClient(Wrapper):
             ended.set_result(outcome)
         return self._settled(key, request, outcome)
 
-    async def _made(
-        self, key: str, request: Request, call: Awaitable[Completion]
-    ) -> Completion | PromptRefused:
-        """Make a call and store its outcome: a refused prompt is never sent again either."""
-        made: Completion | PromptRefused
-        try:
-            made = await call
-        except PromptRefused as refusal:
-            made = refusal
-        if self._store is None:
-            return made
-        return _outcome(self._store.put(key, stored(made), request.model))
-
-    def _kept(self, key: str) -> Completion | PromptRefused | None:
-        """Return the stored outcome, if there is one."""
-        found = None if self._store is None else self._store.get(key)
-        return None if found is None else _outcome(found)
-
     def _settled(self, key: str, request: Request, outcome: Completion | Exception) -> Completion:
         """Record an outcome; return it if it is a completion, and raise it otherwise."""
+        if isinstance(outcome, Completion) and outcome.refused:
+            outcome = PromptRefused(outcome.text)
         if isinstance(outcome, Completion | CallFailed | NoAnswer) and self._calls is not None:
             self._calls[key] = Call(request.model, outcome)
         if isinstance(outcome, Exception):

@@ -139,17 +139,16 @@ class Completion:
     refused: bool = False
 
     def to_list(self) -> list[Any]:
-        """Return plain data for a store; trailing values that are empty are omitted."""
-        plain = [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s]
+        """Return plain data for a store."""
         more = [self.reasoning, self.reasoning_tokens, self.known_tokens]
         more += [self.choices, self.cut, self.estimated, self.refused]
-        while len(more) > 3 and not more[-1]:
-            more.pop()
-        return [*plain, more] if any(more) else plain
+        return [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s, more]
 
     @classmethod
     def from_list(cls, plain: list[Any]) -> Completion:
-        """Return a completion from the data of `to_list`, marked as cached."""
+        """Return a completion from the data of `to_list`, marked as cached; older stores omitted
+        trailing values.
+        """
         text, prompt_tokens, completion_tokens, latency_s, *rest = plain
         reasoning, *more = rest[0] if rest else ("",)
         counts = (prompt_tokens, completion_tokens, latency_s)
