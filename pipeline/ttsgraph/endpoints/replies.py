@@ -46,6 +46,9 @@ reduced to lower-case letters: the answer is cut, the server could not finish it
 empty. An answer with text is one with any other value.
 """
 
+_Counts = tuple[int, int, int, int]
+"""Token counts: prompt, completion, reasoning, and prompt tokens in the endpoint's cache."""
+
 _NO_CHOICES = "expected an answer with choices, found none"
 
 
@@ -186,7 +189,8 @@ class ReplyReader:
     def tokens(self) -> tuple[int, int] | None:
         """Token counts of prompt and completion, or None if they are unknown or invalid."""
         with suppress(Fault):
-            return _counts(self._usage)
+            counts = _tokens(self._usage)
+            return counts and counts[:2]
         return None
 
     def completion(self, latency_s: float) -> Completion:
@@ -195,7 +199,7 @@ class ReplyReader:
         """
         if not self._choices:
             raise refusal(_NO_CHOICES, self._other)
-        counts = _counts(self._usage)
+        counts = _tokens(self._usage)
         choices = sorted(self._choices.items())
         for _, choice in choices:
             choice.finish(self._stop)
@@ -211,12 +215,9 @@ class ReplyReader:
         text = whole_text(text_of(whole[0]["message"])) if whole else first.text
         cut = first.cut and not whole
         thoughts = "\n".join(choice.reasoning for _, choice in choices if choice.reasoning)
-        if counts is None:
-            prompt, written, thought, known = self._estimated(text, thoughts, cut)
-        else:
-            prompt, written, thought, known = _tokens(self._usage, *counts)
-            if not thought and thoughts:  # not reported: the reasoning's share of the characters
-                thought = round(written * len(thoughts) / (len(thoughts) + len(text)))
+        prompt, written, thought, known = counts or self._estimated(text, thoughts, cut)
+        if thoughts and not thought:  # not reported: the reasoning's share of the characters
+            thought = round(written * len(thoughts) / (len(thoughts) + len(text)))
         return Completion(
             text,
             prompt,
@@ -230,10 +231,8 @@ class ReplyReader:
             estimated=counts is None,
         )
 
-    def _estimated(self, text: str, thoughts: str, cut: bool) -> tuple[int, int, int, int]:
-        """Return token counts as `_tokens` does, estimated from the texts; a cut answer has as many
-        as its bound.
-        """
+    def _estimated(self, text: str, thoughts: str, cut: bool) -> _Counts:
+        """Return token counts estimated from the texts; a cut answer has as many as its bound."""
         thought = estimate_tokens(thoughts)
         written = TURN_TOKENS + estimate_tokens(text) + thought
         most = self._request.sampling.max_tokens
@@ -391,18 +390,13 @@ def _check_error(error: Any) -> None:
     raise refusal(kind, {"error": error}, status)
 
 
-def _counts(usage: dict[str, Any]) -> tuple[int, int] | None:
-    """Return the token counts of prompt and completion, or None if they aren't reported. Raises
-    Fault if they are invalid.
+def _tokens(usage: dict[str, Any]) -> _Counts | None:
+    """Return the token counts of a reply, or None if those of prompt and completion aren't
+    reported. Raises Fault if one of these two is invalid; no answer is lost for the others.
     """
-    prompt, written = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-    return None if prompt is None or written is None else (prompt, written)
-
-
-def _tokens(usage: dict[str, Any], prompt: int, written: int) -> tuple[int, int, int, int]:
-    """Return the counts of prompt, completion, reasoning, and cached prompt tokens,
-    given the reported ones of prompt and completion.
-    """
+    prompt, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    if prompt is None or written is None:
+        return None
     known = _detail(usage, "prompt_tokens_details", "cached_tokens")
     known = known or _detail(usage, "prompt_cache_hit_tokens")  # DeepSeek's name
     thought = _detail(usage, "completion_tokens_details", "reasoning_tokens")
@@ -411,11 +405,8 @@ def _tokens(usage: dict[str, Any], prompt: int, written: int) -> tuple[int, int,
     return prompt, written + beyond, max(thought, beyond), known
 
 
-def _count(usage: dict[str, Any], *path: str) -> int | None:
-    """Return a count in the usage, or None if it isn't reported. Raises Fault if it is invalid."""
-    value: Any = usage
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
+def _count(value: Any) -> int | None:
+    """Return a count, or None if it isn't reported. Raises Fault if it is invalid."""
     if value is None:
         return None
     with suppress(TypeError, ValueError, OverflowError):
@@ -424,10 +415,12 @@ def _count(usage: dict[str, Any], *path: str) -> int | None:
     raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
 
 
-def _detail(usage: dict[str, Any], *path: str) -> int:
-    """Return a count that no answer is lost for, or 0 if it isn't reported or is invalid."""
+def _detail(found: Any, *path: str) -> int:
+    """Return an inner count, or 0 if it isn't reported or is invalid."""
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
     with suppress(Fault):
-        return _count(usage, *path) or 0
+        return _count(found) or 0
     return 0
 
 
