@@ -6,6 +6,7 @@ import json
 import os
 import textwrap
 from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,12 +15,25 @@ import yarl
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import key_problem, redact
+from ttsgraph.base.waiting import run
 from ttsgraph.endpoints.faults import CAUSES
-from ttsgraph.endpoints.transport import HEADERS, Target, fault_of, plain_name, proxy_of
+from ttsgraph.endpoints.transport import (
+    HEADERS,
+    Http,
+    Target,
+    fault_of,
+    listed_by,
+    plain_name,
+    proxy_of,
+)
 from ttsgraph.models.client import Message, Request, Sampling, whole_text
 from ttsgraph.models.dialect import ANY, Dialect, without_system
 
 PATH = "/chat/completions"
+LIST = "/models"
+UNLISTED = (403, 404, 405, 501)
+"""Statuses with which /models answers if a server has no model list, or if the key may not read it.
+"""
 LONGEST_LIST = 200
 """Maximum number of characters of a list of model names in a message."""
 
@@ -61,17 +75,27 @@ class Endpoint:
         if self.api_key_env is None:
             return "none"
         key = os.environ.get(self.api_key_env, "").strip()
-        where = f"{redact(self.base_urls[0])}: "
+        problem = f": {key_problem(key)}" if key_problem(key) else ""
         if not key:
-            raise EndpointError(
-                f"{where}expected a key in the environment variable {self.api_key_env}, which is"
-                " not set; export it"
-            )
-        if problem := key_problem(key):
-            raise EndpointError(
-                f"{where}the key in the environment variable {self.api_key_env}: {problem}"
-            )
+            problem = ", which is not set; export it"
+        if problem:
+            where = redact(self.base_urls[0])
+            variable = f"the environment variable {self.api_key_env}"
+            raise EndpointError(f"{where}: expected a key in {variable}{problem}")
         return key
+
+    async def listed(self, http: Http, url: str) -> dict[str, dict[str, Any]] | None:
+        """Return the entries of the server's model list by name, or None if it has no list. Raises
+        EndpointError if the endpoint can't be reached, refuses the key, or is no such server.
+        """
+        target = self.target(url, LIST)
+        try:
+            return await listed_by(http, target)
+        except Exception as error:  # the server may be anything, so any error is possible
+            fault = fault_of(error)
+            if fault.status in UNLISTED or (fault.status and not self.lists_models):
+                return None
+            raise EndpointError("; ".join(self.trouble(fault, url, path=LIST))) from fault
 
     def serves(self, listed: Iterable[str]) -> bool:
         """Return True if the endpoint's model is among the listed names."""
@@ -143,6 +167,18 @@ def probe(model: str) -> Request:
     """Return a short test request to a model, without parameters that a server might refuse."""
     sampling = Sampling(None, max_tokens=16, left_out=("top_p", "seed"))
     return Request(model, "probe", (Message("user", "Say OK."),), sampling)
+
+
+def list_models(endpoint: Endpoint, url: str, timeout_s: float) -> dict[str, dict[str, Any]] | None:
+    """Return what `Endpoint.listed` does, within `timeout_s`. This function can be called from
+    anywhere, even inside a running event loop.
+    """
+
+    async def asked() -> dict[str, dict[str, Any]] | None:
+        async with aclosing(Http(timeout_s)) as http:
+            return await endpoint.listed(http, url)
+
+    return run(asked())
 
 
 def names_of(listed: Iterable[str]) -> str:

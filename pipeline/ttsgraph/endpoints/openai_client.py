@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,15 +18,11 @@ from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, RetryBudget, S
 from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
 from ttsgraph.endpoints.learning import LearnedDialect, weaker
 from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
-from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
+from ttsgraph.endpoints.transport import Http, Target, fault_of
 from ttsgraph.models.client import OUTGOING, Client, Completion, OnPiece, OutgoingRequests, Request
 from ttsgraph.models.dialect import DialectStore, habit_name
 
 LONGEST_WAIT_S = 30.0
-UNLISTED = (403, 404, 405, 501)
-"""Statuses with which /models answers if a server has no model list, or if the key may not read it.
-"""
-
 _REFUSED_FORM = (400, 422, 501)
 
 
@@ -83,7 +79,7 @@ class OpenAIClient(Client):
         self._retries = retries
         self._policy = policy
         self._secrets = environment_secrets()
-        self._http = Http(retries.timeout_s)
+        self.http = Http(retries.timeout_s)
         self._servers: dict[str, Server] = {}
         self._targets: dict[tuple[str, str], Target] = {}
         self._replicas: dict[str, Replicas] = {}
@@ -102,12 +98,12 @@ class OpenAIClient(Client):
         Raises EndpointError if an endpoint can't be reached, refuses the key, or lacks a model of
         the pool.
         """
-        lists: dict[tuple[str, str | None], set[str] | None] = {}
+        lists: dict[tuple[str, str | None], Collection[str] | None] = {}
         for name, endpoint in self._endpoints.items():
             for url in endpoint.base_urls:
                 at = (url, endpoint.api_key_env)
                 if at not in lists:
-                    lists[at] = await self.listed(url, name)
+                    lists[at] = await endpoint.listed(self.http, url)
                 if not endpoint.lists_models:
                     continue
                 if (served := lists[at]) is None:
@@ -130,20 +126,6 @@ class OpenAIClient(Client):
     def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> EndpointError:
         found, advice = self._endpoints[name].trouble(error, url, **facts)
         return EndpointError(f"model {name!r}: {found}; {advice}")
-
-    async def listed(self, url: str, model: str) -> set[str] | None:
-        """Return the model names that the server lists for this model's key, or None if it has no
-        list. Raises EndpointError if the endpoint can't be reached or refuses the key.
-        """
-        endpoint = self._endpoints[model]
-        target = endpoint.target(url, "/models")
-        try:
-            return set(await listed_by(self._http, target))
-        except Exception as error:  # the server may be anything, so any error is possible
-            fault = fault_of(error)
-            if fault.status in UNLISTED or (fault.status and not endpoint.lists_models):
-                return None
-            raise self._wrong(fault, model, url, path="/models") from fault
 
     def manner(self, request: Request) -> LearnedDialect:
         """Return the dialect learned for the request's model, reasoning effort and extra body."""
@@ -244,7 +226,7 @@ class OpenAIClient(Client):
             body = endpoint.body(request, dialect, streamed)
             started = time.monotonic()
             try:
-                await self._http.ask(target, reply.add, body)
+                await self.http.ask(target, reply.add, body)
                 break
             except Fault as fault:
                 if fault.status not in (400, 413, 422) or fault.meaning in SETTLED:
@@ -295,4 +277,4 @@ class OpenAIClient(Client):
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        await self.http.aclose()

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import math
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -23,7 +23,6 @@ import certifi
 import yarl
 
 from ttsgraph.base.secrets import redact
-from ttsgraph.base.waiting import run
 from ttsgraph.endpoints import faults
 from ttsgraph.endpoints.faults import Fault, refusal
 from ttsgraph.endpoints.replies import ValueReader
@@ -39,7 +38,6 @@ CONNECT_S = 4.0
 wrong address is reported within 5 s.
 """
 
-T = TypeVar("T")
 HEADERS = {
     "User-Agent": "ttsgraph",
     "Accept-Encoding": "identity",
@@ -145,21 +143,6 @@ async def _read(answer: aiohttp.ClientResponse, take: Callable[[Any], object]) -
     if not fine:
         raise fault_of_answer(answer.status, answer.headers, b"".join(said))
     reader.end()
-
-
-def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -> T:
-    """Run `work`, which sends requests without a client, for instance to list models, and return
-    its result.
-
-    Each request is limited to `timeout_s`. This function can be called from anywhere, even inside a
-    running event loop. Raises Fault if a request fails.
-    """
-
-    async def asked() -> T:
-        async with aclosing(Http(timeout_s)) as http:
-            return await work(http)
-
-    return run(asked())
 
 
 async def listed_by(http: Http, to: Target) -> dict[str, dict[str, Any]]:

@@ -39,7 +39,6 @@ _INTACT = "intact(cast(key as blob), cast(value as blob), cast(checksum as blob)
 their types.
 """
 
-_Outcome = asyncio.Future[Completion | Exception | None]
 
 _log = logging.getLogger(__name__)
 
@@ -215,15 +214,12 @@ class CachedClient(Wrapper):
     """
 
     def __init__(
-        self,
-        inner: Client,
-        store: CallCache | None = None,
-        calls: dict[str, Call] | None = None,
+        self, inner: Client, store: CallCache | None = None, calls: dict[str, Call] | None = None
     ) -> None:
         super().__init__(inner)
         self._store = store
         self._calls = calls
-        self._under_way: dict[str, _Outcome] = {}
+        self._under_way: dict[str, asyncio.Future[Completion | Exception | None]] = {}
 
     def recording(
         self, calls: dict[str, Call], limited: Callable[[Client], Client]
@@ -238,9 +234,7 @@ class CachedClient(Wrapper):
         refusal is stored; other failures are not stored.
         """
         key = request.key()
-        found: Completion | Exception | Awaitable[Completion] | None = None
-        if self._store is not None:
-            found = self._store.get(key)
+        found: Completion | Exception | Awaitable[Completion] | None = self._kept(key)
         if found is None:
             try:
                 found = self._inner.begin(request)
@@ -248,35 +242,39 @@ class CachedClient(Wrapper):
                 found = failure
         if isinstance(found, Completion | Exception):
             return self._settled(key, request, found)
-        return Deferred(partial(self._awaited, key, request, found, self._under_way.get(key)))
+        return Deferred(partial(self._awaited, key, request, found))
 
-    async def _awaited(
-        self, key: str, request: Request, call: Awaitable[Completion], begun: _Outcome | None
-    ) -> Completion:
-        """Make the call and store its outcome, or wait for an equal call that is under way or was
-        when this one was `begun`; if that one is cancelled, try again. Each waiting call shares its
-        outcome.
+    async def _awaited(self, key: str, request: Request, call: Awaitable[Completion]) -> Completion:
+        """Make the call and store its outcome, or wait for an equal call under way; if that one is
+        cancelled, try again. Each waiting call shares its outcome.
         """
-        while (under_way := begun or self._under_way.get(key)) is not None:
-            begun = None
+        while (under_way := self._under_way.get(key)) is not None:
             if (shared := await asyncio.shield(under_way)) is not None:
                 again = replace(shared, cached=True) if isinstance(shared, Completion) else shared
                 return self._settled(key, request, again)
         ended = self._under_way[key] = asyncio.get_running_loop().create_future()
         outcome: Completion | Exception | None = None  # None if this call is cancelled
         try:
-            try:
-                outcome = await call
-            except PromptRefused as refusal:  # a refused prompt is never sent again either
-                outcome = stored(refusal)
-            if self._store is not None:
-                outcome = self._store.put(key, outcome, request.model)
+            outcome = self._kept(key)  # an equal call may have ended since `begin`
+            if outcome is None:
+                outcome = await self._made(key, request, call)
         except Exception as failure:
             outcome = failure
         finally:
             del self._under_way[key]
             ended.set_result(outcome)
         return self._settled(key, request, outcome)
+
+    async def _made(self, key: str, request: Request, call: Awaitable[Completion]) -> Completion:
+        """Make a call and store its outcome: a refused prompt is never sent again either."""
+        try:
+            made = await call
+        except PromptRefused as refusal:
+            made = stored(refusal)
+        return made if self._store is None else self._store.put(key, made, request.model)
+
+    def _kept(self, key: str) -> Completion | None:
+        return None if self._store is None else self._store.get(key)
 
     def _settled(self, key: str, request: Request, outcome: Completion | Exception) -> Completion:
         """Record an outcome; return it if it is a completion, and raise it otherwise."""

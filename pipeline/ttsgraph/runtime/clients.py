@@ -350,11 +350,12 @@ def _is_served(name: str, model: ModelSettings) -> bool:
     """Return True if every endpoint of the model lists it; an unreachable endpoint lists no
     models.
     """
-    from ttsgraph.endpoints.transport import ask_once, listed_by
+    from ttsgraph.endpoints.endpoint import list_models
 
     endpoint = endpoint_of(name, model)
-    lists = (partial(listed_by, to=endpoint.target(url, "/models")) for url in model.base_urls)
+    endpoint.target("")  # reports a missing key
     try:
-        return all(endpoint.serves(ask_once(NEWCOMERS_S, listed)) for listed in lists)
-    except Fault:
+        lists = (list_models(endpoint, url, NEWCOMERS_S) for url in model.base_urls)
+        return all(endpoint.serves(listed or ()) for listed in lists)
+    except EndpointError:
         return False

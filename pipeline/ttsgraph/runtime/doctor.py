@@ -111,7 +111,7 @@ async def _reach(
     try:
         client = OpenAIClient({request.model: endpoint}, Retries(0, timeout_s=timeout_s))
         async with aclosing(client):
-            listed = await client.listed(url, request.model) or ()
+            listed = await endpoint.listed(client.http, url) or ()
             answer = await client.once(url, request)
     except Exception as error:  # the server may be anything, so any error is possible
         cause = error.__cause__ if isinstance(error, EndpointError) else error

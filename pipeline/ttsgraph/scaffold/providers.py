@@ -14,10 +14,8 @@ from urllib.parse import urlsplit
 from ttsgraph.base.errors import EndpointError, InputError
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
-from ttsgraph.endpoints.endpoint import Endpoint, path_advice
-from ttsgraph.endpoints.faults import Fault
-from ttsgraph.endpoints.openai_client import UNLISTED
-from ttsgraph.endpoints.transport import Http, ask_once, listed_by, plain_name
+from ttsgraph.endpoints.endpoint import Endpoint, list_models, path_advice
+from ttsgraph.endpoints.transport import plain_name
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.clients import endpoint_of
 
@@ -218,19 +216,8 @@ def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None]:
     """Return the models that an endpoint lists, each with its listed price or None; empty if the
     endpoint has no list. Raises EndpointError if no OpenAI-compatible server answers.
     """
-    url = endpoint.base_urls[0]
-    to = endpoint.target(url, "/models")
-
-    async def asked(http: Http) -> dict[str, ListPrice | None]:
-        return {name: price_in(entry) for name, entry in (await listed_by(http, to)).items()}
-
-    try:
-        return ask_once(TIMEOUT_S, asked)
-    except Fault as fault:
-        if fault.status in UNLISTED:
-            return {}
-        found, advice = endpoint.trouble(fault, url, path="/models")
-        raise EndpointError(f"{found}; {advice}") from fault
+    listed = list_models(endpoint, endpoint.base_urls[0], TIMEOUT_S) or {}
+    return {name: price_in(entry) for name, entry in listed.items()}
 
 
 def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
