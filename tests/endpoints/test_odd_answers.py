@@ -15,11 +15,10 @@ from tests.support.asking import ask
 from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, EndpointError
-from ttsgraph.endpoints.endpoint import list_models
+from ttsgraph.endpoints.endpoint import MAX_BODY_BYTES, list_models, retry_after
 from ttsgraph.endpoints.faults import Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.replies import MOST_TOKENS
-from ttsgraph.endpoints.transport import MAX_BODY_BYTES, retry_after
 from ttsgraph.models.client import Completion, Message, Request
 from ttsgraph.scaffold.providers import models_at
 

@@ -9,7 +9,7 @@ from tests.support.habits import refusing, vllm_refusal
 from tests.support.project import laptop_on
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.parsing import parse
-from ttsgraph.endpoints import transport
+from ttsgraph.endpoints import endpoint
 from ttsgraph.models.dialect import DialectStore
 from ttsgraph.runtime import doctor
 from ttsgraph.settings.profile import Profile
@@ -85,7 +85,7 @@ def test_no_server_and_no_key_and_an_unlisted_name(stub, tmp_path, monkeypatch):
 
 
 def test_a_server_or_a_proxy_that_never_shakes_hands_is_named_soon(tmp_path, monkeypatch):
-    monkeypatch.setattr(transport, "CONNECT_S", 0.1)
+    monkeypatch.setattr(endpoint, "CONNECT_S", 0.1)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ttsgraph.base.errors import CallFailed, EndpointError, NoAnswer, RunStopped
 from ttsgraph.base.parsing import parse
-from ttsgraph.endpoints import learning
+from ttsgraph.endpoints import openai_client
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
@@ -91,7 +91,7 @@ async def ask_each(
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
     sampling = Sampling(TEMPERATURE, 1.0, LEAST_ROOM)
-    learning.log.disabled = True  # each model's line already names what it refuses
+    openai_client.log.disabled = True  # each model's line already names what it refuses
     works = []
     for name, entry in pool.items():
         source = priced.get(name, "as the profile says")
@@ -100,7 +100,7 @@ async def ask_each(
     try:
         results = await asyncio.gather(*works)
     finally:
-        learning.log.disabled = False
+        openai_client.log.disabled = False
         await client.aclose()
     failed = [each for each in results if isinstance(each, str)]
     return [each for each in results if isinstance(each, ProbedModel)], failed

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from ttsgraph.base.errors import EndpointError, InputError
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
-from ttsgraph.endpoints.endpoint import Endpoint, list_models, path_advice
-from ttsgraph.endpoints.transport import plain_name
+from ttsgraph.endpoints.endpoint import Endpoint, list_models, path_advice, plain_name
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.clients import endpoint_of
 
