@@ -216,7 +216,7 @@ class ReplyReader:
         cut = first.cut and not whole
         thoughts = "\n".join(choice.reasoning for _, choice in choices if choice.reasoning)
         prompt, written, thought, known = counts or self._estimated(text, thoughts, cut)
-        if thoughts and not thought:  # not reported: the reasoning's share of the characters
+        if counts and thoughts and not thought:  # the reasoning's share of the characters
             thought = round(written * len(thoughts) / (len(thoughts) + len(text)))
         return Completion(
             text,
@@ -392,10 +392,11 @@ def _check_error(error: Any) -> None:
 
 def _tokens(usage: dict[str, Any]) -> _Counts | None:
     """Return the token counts of a reply, or None if those of prompt and completion aren't
-    reported. Raises Fault if one of these two is invalid; no answer is lost for the others.
+    reported; no prompt has 0. Raises Fault if one of these two is invalid; no answer is lost for
+    the others.
     """
     prompt, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-    if prompt is None or written is None:
+    if not prompt or written is None:
         return None
     known = _detail(usage, "prompt_tokens_details", "cached_tokens")
     known = known or _detail(usage, "prompt_cache_hit_tokens")  # DeepSeek's name
