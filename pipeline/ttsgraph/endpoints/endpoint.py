@@ -147,17 +147,18 @@ async def _read(answer: aiohttp.ClientResponse, take: Callable[[Any], object]) -
         if reader.done:
             break
     if not fine:
-        raise fault_of_answer(answer.status, answer.headers, b"".join(said))
+        kind = f"HTTP {answer.status}"
+        if 300 <= answer.status < 400:
+            kind += " (a redirect, which is not followed; correct base_url)"
+        more = {"status": answer.status, "retry_after_s": retry_after(answer.headers)}
+        raise refusal(kind, b"".join(said).decode(errors="replace"), answer.status, **more)
     reader.end()
 
 
-async def listed_by(http: Http, to: Target) -> dict[str, dict[str, Any]]:
-    """Return the entries of /models by model name, in any known format; Gemini's names lose their
-    `models/` prefix. Raises Fault if the query fails or returns no list.
+def _entries(data: Any) -> dict[str, dict[str, Any]]:
+    """Return the entries of a model list, in any known format, by model name. Raises Fault if it is
+    no list.
     """
-    found: list[Any] = []
-    await http.ask(to, found.append)
-    data = found[0]
     rows = data.get("data", data.get("models")) if isinstance(data, dict) else data
     listed = {}
     for entry in rows if isinstance(rows, list) else [None]:
@@ -205,17 +206,6 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, aiohttp.ClientError | OSError):
         return Fault(faults.NO_CONNECTION)
     return Fault(f"expected an HTTP response, but it can't be read ({type(error).__name__})")
-
-
-def fault_of_answer(status: int, headers: Mapping[str, str], said: bytes) -> Fault:
-    """Return the fault for a response with an error status, including the server's message and its
-    meaning.
-    """
-    kind = f"HTTP {status}"
-    if 300 <= status < 400:
-        kind += " (a redirect, which is not followed; correct base_url)"
-    more = {"status": status, "retry_after_s": retry_after(headers)}
-    return refusal(kind, said.decode(errors="replace"), status, **more)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -289,8 +279,10 @@ class Endpoint:
         EndpointError if the endpoint can't be reached, refuses the key, or is no such server.
         """
         target = self.target(url, LIST)
+        found: list[Any] = []
         try:
-            return await listed_by(http, target)
+            await http.ask(target, found.append)
+            return _entries(found[0])
         except Exception as error:  # the server may be anything, so any error is possible
             fault = fault_of(error)
             if fault.status in UNLISTED or (fault.status and not self.lists_models):

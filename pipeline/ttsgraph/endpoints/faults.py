@@ -50,14 +50,6 @@ _SAID = ("message", "detail", "error", "msg", "status_msg")
 _DEEPEST = 6
 
 
-def is_filter(reason: str) -> bool:
-    """Return True if a finish reason, or one of several joined by colons, denotes a content
-    filter.
-    """
-    codes = REFUSALS["filter"]["codes"].split()
-    return any(_bare(part) in codes for part in reason[:80].split(":"))
-
-
 def _leaves(told: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
     """Yield the texts and numbers of an error with their names, down to _DEEPEST levels; OpenAI,
     vLLM, FastAPI and others nest them differently.
@@ -70,7 +62,8 @@ def _leaves(told: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, st
         yield name, str(told)
 
 
-def _bare(code: str) -> str:
+def bare(code: str) -> str:
+    """Return a code's lower-case letters and digits."""
     return re.sub(r"[^a-z0-9]", "", code.lower())
 
 
@@ -192,7 +185,7 @@ def refusal(kind: str, told: Any, code: int | None = None, **more: Any) -> Fault
     texts: list[str] = []
     for name, value in _leaves(told):
         if name in _NAMED:
-            codes.update(map(_bare, value[:80].split(":")))
+            codes.update(map(bare, value[:80].split(":")))
         elif name in _SAID:
             texts.append(value[:2000])
         elif name == "param" and re.fullmatch(r"\w+", value) and value != "None":  # of LiteLLM

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from ttsgraph.endpoints.faults import Fault, is_filter, refusal
+from ttsgraph.endpoints.faults import REFUSALS, Fault, bare, refusal
 from ttsgraph.models.actions import CALLS, pieces_of, text_of
 from ttsgraph.models.client import (
     Completion,
@@ -355,8 +355,10 @@ class _Choice:
 
 @lru_cache(maxsize=64)
 def _ending(reason: str) -> str:
-    """Return the meaning of a finish_reason: "filter", one in _ENDINGS, or "" if it has none."""
-    if is_filter(reason):
+    """Return the meaning of a finish_reason, or of several joined by colons: "filter", one in
+    _ENDINGS, or "" if it has none.
+    """
+    if set(REFUSALS["filter"]["codes"].split()).intersection(map(bare, reason.split(":"))):
         return "filter"
     name = re.sub(r"[^a-z]", "", reason.lower())
     return next((meaning for meaning, words in _ENDINGS.items() if words.search(name)), "")
