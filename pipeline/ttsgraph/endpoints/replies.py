@@ -344,7 +344,7 @@ class _Choice:
 
     def whole(self, index: int) -> dict[str, Any]:
         """Return the choice as plain data."""
-        # Beside calls, some servers send null and others an empty text: clients get what was sent.
+        # Next to calls, some servers send null and others an empty text: clients get what was sent.
         empty = "" if self.said or not (self.calls or self.refusal) else None
         message: dict[str, Any] = {"role": "assistant", "content": self.text or empty}
         message["refusal"] = self.refusal or None
@@ -393,9 +393,9 @@ def _check_error(error: Any) -> None:
 
 
 def _tokens(usage: dict[str, Any]) -> _Counts | None:
-    """Return the token counts of a reply, or None if those of prompt and completion aren't
-    reported; no prompt has 0. Raises Fault if one of these two is invalid; no answer is lost for
-    the others.
+    """Return the token counts of a reply, or None if it doesn't report the counts of prompt
+    (which is never 0) and completion. Raises Fault if one of these two is invalid; no answer is
+    lost for the others.
     """
     prompt, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
     if not prompt or written is None:

@@ -104,7 +104,7 @@ async def _reach(
     subject: str, endpoint: Endpoint, request: Request, timeout_s: float, habits: DialectStore
 ) -> Finding:
     """Send a test request to one model at one base URL, and return the finding. The dialect is
-    learned anew, and replaces the stored one.
+    learned again, and replaces the stored one.
     """
     url = endpoint.base_urls[0]
     listed: Iterable[str] = ()
