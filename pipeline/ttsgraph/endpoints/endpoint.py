@@ -80,6 +80,7 @@ class Http:
 
     def __init__(self, timeout_s: float) -> None:
         self._limit = aiohttp.ClientTimeout(timeout_s)
+        self._quick = aiohttp.ClientTimeout(timeout_s, CONNECT_S)
         self._session: aiohttp.ClientSession | None = None
 
     async def ask(
@@ -94,19 +95,16 @@ class Http:
                 connector=aiohttp.TCPConnector(limit=0, ssl=_certificates()),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-        sent, limit = None, aiohttp.ClientTimeout(self._limit.total, CONNECT_S)
-        if body is not None:
-            sent, limit = _dumps(body).encode(), self._limit
         outgoing = OUTGOING.get()
         try:
             async with self._session.request(
-                "GET" if sent is None else "POST",
+                "GET" if body is None else "POST",
                 to.url,
-                data=sent,
+                data=None if body is None else _dumps(body).encode(),
                 headers={**to.headers, **outgoing.headers} if outgoing else to.headers,
                 proxy=to.proxy,
                 allow_redirects=False,
-                timeout=limit,
+                timeout=self._quick if body is None else self._limit,
             ) as answer:
                 await _read(answer, take)
         except (aiohttp.ClientError, OSError, ValueError) as error:
