@@ -204,11 +204,8 @@ def test_tokens_that_nobody_tells_are_estimated_but_all_of_a_cut_answer(
     ("text", "tokens"),
     [
         ("Which of the following statements is right?", 8),
-        ("THE RIGHT ANSWER IS B", 5),
         ("3.14159, 27182 and 16180", 21),
         ("合同自双方签字之日起生效", 7),
-        ("Договор вступает в силу с момента подписания", 11),
-        ("x = np.arange(12).reshape(3, 4)", 16),
     ],
 )
 def test_no_fewer_tokens_are_estimated_than_tokenizers_make(text: str, tokens: int) -> None:

@@ -9,13 +9,11 @@ import pytest
 
 from tests.support import asking
 from tests.support.faults import FAULTS
-from tests.support.running import POOL, PROMPT, QUESTION, TASK
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, EndpointError, RunStopped
-from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy, Fault, Server
+from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy, Server
+from ttsgraph.endpoints.faults import Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from ttsgraph.evaluation.environment import Environment
-from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.models.client import Message, Request, Sampling
 
 QUICK = Retries(most=8, first_wait_s=0.01, timeout_s=1.0)
@@ -132,34 +130,9 @@ def test_a_server_whose_failures_come_sooner_than_its_answers_is_not_taken_for_d
 
 
 LONG = "This model's maximum context length is 2048 tokens. However, you requested 2100"
-OVERFLOW = 400, {}, json.dumps({"error": {"message": LONG}})
 
 
-def test_a_node_whose_prompt_does_not_fit_has_no_answer_and_is_graded_so():
-    stub = StubServer(("m",), skill=1.0)
-    stub.misbehave = lambda count, body: OVERFLOW if "Draft: " in str(body) else None
-
-    async def run(url: str):
-        async with aclosing(OpenAIClient({"m": Endpoint((url,), "m")})) as client:
-            environment = Environment(TASK, PROMPT, Sampling(), POOL, client)
-            graphs = (chain(["m", "m"]), parallel(["m"] * 3, "m", "voter"))
-            return [await environment.evaluate(graph, [QUESTION]) for graph in graphs]
-
-    with serve(stub) as url:
-        long, short = asyncio.run(run(url))
-    assert (long.results[0].correct, long.n_unscored, long.error) == (False, 0, "")
-    assert "does not fit" in long.results[0].error
-    assert LONG in long.results[0].error
-    assert (short.results[0].correct, short.results[0].error) == (True, "")
-
-
-@pytest.mark.parametrize(
-    ("said", "works"),
-    [
-        (LONG, True),
-        ("Not here.", False),
-    ],
-)
+@pytest.mark.parametrize(("said", "works"), [(LONG, True), ("Not here.", False)])
 def test_a_server_without_a_list_that_refuses_the_test_prompt_alone_is_used(said, works):
     stub = StubServer(("m",))
     stub.lists = lambda path, headers: (404, {}, "{}")

@@ -6,9 +6,8 @@ from dataclasses import fields, replace
 
 from tests.support.asking import ask
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.endpoints.endpoint import Endpoint
+from ttsgraph.endpoints.endpoint import Endpoint, Http
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.transport import Http
 from ttsgraph.models.client import Message, Request, Sampling
 
 

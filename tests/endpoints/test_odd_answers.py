@@ -4,8 +4,6 @@ import asyncio
 import gzip
 import json
 import zlib
-from contextlib import aclosing
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -16,12 +14,11 @@ from tests.support.asking import ask
 from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, EndpointError
-from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.endpoints.endpoint import MAX_BODY_BYTES, list_models, retry_after
+from ttsgraph.endpoints.faults import Fault
+from ttsgraph.endpoints.openai_client import Endpoint, Retries
 from ttsgraph.endpoints.replies import MOST_TOKENS
-from ttsgraph.endpoints.transport import MAX_BODY_BYTES, ask_once, listed_by, retry_after
 from ttsgraph.models.client import Completion, Message, Request
-from ttsgraph.scaffold.providers import models_at
 
 REQUEST = Request("small", "r1", (Message("user", "Q: 1 + 1"),), SAMPLING)
 
@@ -203,26 +200,12 @@ LONG_LISTS = [
 
 @pytest.mark.parametrize("raw", [*NO_LISTS, *LONG_LISTS])
 def test_a_list_of_models_that_is_none_or_too_long_is_named(raw):
-    async def check(url):
-        async with aclosing(
-            OpenAIClient({"small": Endpoint((url,), "m")}, Retries(0, 0.001, 5))
-        ) as client:
-            await client.check()
-
     said = "at most 4 MiB" if raw in LONG_LISTS else ""
-    with raw_server(lambda count: raw) as url:
-        with pytest.raises(EndpointError, match=url):
-            asyncio.run(check(url))
-        with pytest.raises(EndpointError, match=f"{url}.*{said}"):
-            models_at(Endpoint((url,), "m"))
+    with raw_server(lambda count: raw) as url, pytest.raises(EndpointError, match=f"{url}.*{said}"):
+        list_models(Endpoint((url,), "m"), url, 5)
 
 
 def test_a_list_that_never_ends_has_a_limit():
-    def listed(url):
-        target = Endpoint((url,), "m").target(url, "/models")
-        with pytest.raises(Fault, match="timed out"):
-            ask_once(0.3, partial(listed_by, to=target))
-
     async def drip(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
@@ -232,7 +215,8 @@ def test_a_list_that_never_ends_has_a_limit():
 
     async def run():
         async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            await asyncio.to_thread(listed, f"http://127.0.0.1:{port}/v1")
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+            with pytest.raises(EndpointError, match="does not answer in time"):
+                await asyncio.to_thread(list_models, Endpoint((url,), "m"), url, 0.3)
 
     asyncio.run(run())

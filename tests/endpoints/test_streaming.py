@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.answers import values_of
-from ttsgraph.endpoints.endpoints import Fault
+from ttsgraph.endpoints.faults import Fault
 from ttsgraph.endpoints.replies import ReplyReader
 from ttsgraph.models.client import Completion, Request, Sampling
 from ttsgraph.models.reasoning import THOUGHT_MARKS

@@ -49,24 +49,18 @@ def test_a_call_is_made_once_also_in_a_later_process_and_a_failure_is_not_stored
     assert (first.cached, again.cached, repeated.text) == (False, True, "43")
 
 
-def test_requests_for_one_key_under_way_make_one_call(tmp_path):
-    inner = Slow()
-    answers = complete(CachedClient(inner, CallCache(tmp_path)), *[request()] * 5)
-    assert len(inner.requests) == 1
-    assert [a.cached for a in answers] == [False, True, True, True, True]
-
-
-def test_whoever_waits_for_a_cancelled_call_makes_it_anew(tmp_path):
+def test_equal_requests_under_way_make_one_call_or_another_if_that_is_cancelled(tmp_path):
     inner = Slow()
 
     async def run():
         client = CachedClient(inner, CallCache(tmp_path))
-        first, *others = (asyncio.create_task(client.complete(request())) for _ in range(3))
+        first, *others = (asyncio.create_task(client.complete(request())) for _ in range(4))
         await asyncio.sleep(0)
         first.cancel()
         return await asyncio.gather(*others)
 
-    assert [a.text for a in asyncio.run(run())] == ["42", "42"]
+    answers = asyncio.run(run())
+    assert [(a.text, a.cached) for a in answers] == [("42", False), ("42", True), ("42", True)]
     assert len(inner.requests) == 2
 
 
@@ -250,20 +244,13 @@ async def ask(opened, cache):
         return await gathered(cached, *(request(replica=k) for k in range(5)))
 
 
-def test_nothing_is_opened_where_every_call_is_cached(tmp_path):
-    first, second = Opened(), Opened()
-    with closing(CallCache(tmp_path)) as cache:
-        made = asyncio.run(ask(first, cache))
-        again = asyncio.run(ask(second, cache))
-    assert (first.opened, first.closed, second.opened) == (1, 1, 0)
-    assert [found.text for found in again] == [found.text for found in made] == ["2"] * 5
-
-
-def test_a_failure_to_open_is_that_of_every_call_and_is_not_tried_again(tmp_path):
-    opened = Opened(EndpointError("no servers"))
-    with closing(CallCache(tmp_path)) as cache:
-        failed = asyncio.run(ask(opened, cache))
-    assert opened.opened == 1
+def test_models_are_opened_once_and_not_where_every_call_is_cached(tmp_path):
+    opened, again, failing = Opened(), Opened(), Opened(EndpointError("no servers"))
+    with closing(CallCache(tmp_path)) as cache, closing(CallCache(tmp_path / "new")) as empty:
+        for each in (opened, again):
+            assert [found.text for found in asyncio.run(ask(each, cache))] == ["2"] * 5
+        failed = asyncio.run(ask(failing, empty))
+    assert (opened.opened, opened.closed, again.opened, failing.opened) == (1, 1, 0, 1)
     assert [str(error) for error in failed] == ["no servers"] * 5
 
 

@@ -1,9 +1,8 @@
 """What every engine promises, reached as a stage reaches it, through the profile."""
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import chdir, nullcontext
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,6 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.support.habits import refusing
-from tests.support.processes import alive, children_of, wait_until
 from tests.support.project import MODEL
 from tests.support.real import ROOT, SMOLLM, SUMS, laptop, link_serve_environment, require_models
 from tests.support.stub_server import StubServer, serve
@@ -170,21 +168,3 @@ def test_a_prompt_that_does_not_fit_is_told_from_a_failure(engine: Engine) -> No
         assert feedback.n_unscored == 0
 
     engine.run(work)
-
-
-@pytest.mark.parametrize("ends_well", [True, False])
-def test_what_an_engine_started_ends_with_it(engine: Engine, ends_well: bool) -> None:
-    before = children_of(os.getpid())
-    started = set()
-
-    async def work(client: Client) -> None:
-        started.update(children_of(os.getpid()) - before)
-        if not ends_well:
-            raise KeyError("on purpose")
-
-    with nullcontext() if ends_well else pytest.raises(KeyError, match="on purpose"):
-        engine.run(work)
-    wait_until(lambda: not any(map(alive, started)))
-    # A pool that was up before belongs to whoever started it.
-    kept = (engine.folder / ".ttsgraph" / "servers.json").exists()
-    assert kept == engine.folder.name.startswith("real")

@@ -1,1 +1,1 @@
-"""OpenAI-compatible endpoints: requests, replies, retries, refusals and transport."""
+"""OpenAI-compatible endpoints: requests, replies, retries, refusals and connections."""

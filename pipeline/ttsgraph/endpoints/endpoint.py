@@ -1,37 +1,229 @@
-"""Address of an endpoint (key, path, proxy, scheme), and one-line diagnoses of failed requests."""
+"""Endpoints: address (key, path, proxy, scheme), requests over HTTP, and one-line diagnoses of
+failed requests, which are sent with aiohttp, because `openai` and `httpx` use three times the CPU
+time.
+
+A faulty server may send without end, compress gigabytes into a megabyte, or redirect the prompt
+elsewhere, so answers are read and decompressed up to a size limit, and redirects are not followed.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterable, Mapping
+import ssl
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
+import aiohttp
+import certifi
 import yarl
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import key_problem, redact
-from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.transport import (
-    HEADERS,
-    NO_CERTIFICATE,
-    NO_CONNECTION,
-    NO_HTTP,
-    NO_PROXY,
-    NO_TLS,
-    TIMED_OUT,
-    Target,
-    fault_of,
-    proxy_of,
-)
-from ttsgraph.models.client import Message, Request, Sampling, whole_text
+from ttsgraph.base.waiting import run
+from ttsgraph.endpoints import faults
+from ttsgraph.endpoints.faults import CAUSES, Fault, refusal
+from ttsgraph.endpoints.replies import ValueReader
+from ttsgraph.models.client import OUTGOING, Message, Request, Sampling, whole_text
 from ttsgraph.models.dialect import ANY, Dialect, without_system
 
+MAX_BODY_BYTES = 4 * 2**20
+"""Maximum size of an answer: more than any current model's longest answer."""
+
+LONGEST_RETRY_AFTER_S = 600.0
+
+CONNECT_S = 4.0
+"""Seconds that connecting may take for a request without a body, such as listing models, so that a
+wrong address is reported within 5 s.
+"""
+
+HEADERS = {
+    "User-Agent": "ttsgraph",
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/json",
+}
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A URL, the headers of each request to it, and the environment's proxy for it."""
+
+    url: yarl.URL
+    headers: Mapping[str, str]
+    proxy: str | None
+
+
+def proxy_of(url: str) -> str | None:
+    """Return the environment's proxy for a URL, or None; as in curl, a proxy without a scheme is an
+    HTTP proxy.
+    """
+    place = urlsplit(url)
+    proxies = {} if proxy_bypass(place.hostname or "") else getproxies()
+    proxy = proxies.get(place.scheme)
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
+
+
+class Http:
+    """Connections of one client, opened by the first request.
+
+    Each request takes at most `timeout_s` in total: a limit per read would wait forever for a
+    server that sends a byte now and then. A request that fails raises Fault.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._limit = aiohttp.ClientTimeout(timeout_s)
+        self._quick = aiohttp.ClientTimeout(timeout_s, CONNECT_S)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def ask(
+        self, to: Target, take: Callable[[Any], object], body: Mapping[str, Any] | None = None
+    ) -> None:
+        """Send a request, and pass the values of a successful response to `take` as they arrive:
+        the data of its events, or its whole body. Without a body, connecting is limited to
+        CONNECT_S.
+        """
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=_certificates()),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        outgoing = OUTGOING.get()
+        try:
+            async with self._session.request(
+                "GET" if body is None else "POST",
+                to.url,
+                data=None if body is None else _dumps(body).encode(),
+                headers={**to.headers, **outgoing.headers} if outgoing else to.headers,
+                proxy=to.proxy,
+                allow_redirects=False,
+                timeout=self._quick if body is None else self._limit,
+            ) as answer:
+                await _read(answer, take)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            fault = fault_of(error)
+            if to.proxy is not None and fault.kind == faults.NO_CONNECTION:
+                fault = Fault(faults.NO_PROXY, unreached=fault.unreached)
+            raise fault from None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    # Loading the certificates for each client would take as long as a hundred calls.
+    context = ssl.create_default_context()  # certificates of this machine, or from SSL_CERT_FILE
+    context.load_verify_locations(certifi.where())
+    return context
+
+
+async def _read(answer: aiohttp.ClientResponse, take: Callable[[Any], object]) -> None:
+    """Read a body as it arrives, decompressed by aiohttp. Raises Fault if the body exceeds the size
+    limit, and the fault of an error status.
+    """
+    left = MAX_BODY_BYTES
+    said: list[bytes] = []
+    reader = ValueReader(take)
+    fine = 200 <= answer.status < 300
+    add = reader.add if fine else said.append
+    async for piece in answer.content.iter_any():
+        left -= len(piece)
+        if left < 0:
+            most = MAX_BODY_BYTES / 2**20
+            raise Fault(f"expected an answer of at most {most:g} MiB, found a longer one")
+        add(piece)
+        if reader.done:
+            break
+    if not fine:
+        kind = f"HTTP {answer.status}"
+        if 300 <= answer.status < 400:
+            kind += " (a redirect, which is not followed; correct base_url)"
+        more = {"status": answer.status, "retry_after_s": retry_after(answer.headers)}
+        raise refusal(kind, b"".join(said).decode(errors="replace"), answer.status, **more)
+    reader.end()
+
+
+def _entries(data: Any) -> dict[str, dict[str, Any]]:
+    """Return the entries of a model list, in any known format, by model name. Raises Fault if it is
+    no list.
+    """
+    rows = data.get("data", data.get("models")) if isinstance(data, dict) else data
+    listed = {}
+    for entry in rows if isinstance(rows, list) else [None]:
+        name = (entry.get("id") or entry.get("name")) if isinstance(entry, dict) else entry
+        if not isinstance(name, str):
+            raise Fault("it has no list of models", retry=False)
+        listed[redact(whole_text(plain_name(name)))] = entry if isinstance(entry, dict) else {}
+    return listed
+
+
+def plain_name(name: str) -> str:
+    """Return a model's name without the `models/` prefix of Gemini's names."""
+    return name.removeprefix("models/")
+
+
+_UNREACHED: dict[str, tuple[type[Exception], ...]] = {
+    faults.NO_HTTP: (aiohttp.NonHttpUrlClientError,),
+    faults.NO_PROXY: (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError),
+    faults.NO_CERTIFICATE: (aiohttp.ClientConnectorCertificateError,),
+    faults.NO_TLS: (aiohttp.ClientConnectorSSLError, ssl.SSLError),
+    # The name of a host that can't be encoded is a UnicodeError.
+    faults.NO_CONNECTION: (
+        aiohttp.ClientConnectorError,
+        aiohttp.ConnectionTimeoutError,
+        UnicodeError,
+    ),
+}
+"""Causes for which no server received the request, and their exceptions, in the order in which they
+are tried.
+"""
+
+
+def fault_of(error: Exception) -> Fault:
+    """Return the fault that describes an exception raised in one attempt.
+
+    The fault's kind is our own text, never the server's, because it appears in logs and reports.
+    """
+    if isinstance(error, Fault):
+        return error
+    for kind, kinds in _UNREACHED.items():
+        if isinstance(error, kinds):
+            return Fault(kind, retry=not CAUSES[kind].users, unreached=True)
+    if isinstance(error, TimeoutError):
+        return Fault(faults.TIMED_OUT, overload=True)
+    if isinstance(error, aiohttp.ClientError | OSError):
+        return Fault(faults.NO_CONNECTION)
+    return Fault(f"expected an HTTP response, but it can't be read ({type(error).__name__})")
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return how many seconds the server asks to wait, at most LONGEST_RETRY_AFTER_S, or None if it
+    names no number of seconds.
+    """
+    with suppress(ValueError):
+        seconds = float(headers.get("retry-after", ""))
+        if math.isfinite(seconds):
+            return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S)
+    return None
+
+
 PATH = "/chat/completions"
-SHOWN = 8
-"""Maximum number of listed model names that a message shows."""
+LIST = "/models"
+UNLISTED = (403, 404, 405, 501)
+"""Statuses with which /models answers if a server has no model list, or if the key may not read it.
+"""
+LONGEST_LIST = 200
+"""Maximum number of characters of a list of model names in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,42 +252,51 @@ class Endpoint:
         """Return the target for requests to `url`, one of the base URLs, with the endpoint's key.
         Raises EndpointError if the key isn't set or can't be sent.
         """
-        key = self.api_key()
+        key = self._key()
         own = self.key_header
         headers = {"Authorization": f"Bearer {key}"} if own is None else {own: key}
         place = yarl.URL(url.rstrip("/") + path).update_query(dict(self.query))
         return Target(place, HEADERS | headers, proxy_of(url))
 
-    def api_key(self) -> str:
-        """Return the key, or a placeholder if the endpoint needs none. Raises EndpointError if the
-        key isn't set or can't be sent.
-        """
+    def _key(self) -> str:
+        """Return the key, or a placeholder if the endpoint needs none."""
         if self.api_key_env is None:
             return "none"
         key = os.environ.get(self.api_key_env, "").strip()
-        where = f"{redact(self.base_urls[0])}: "
+        problem = f": {key_problem(key)}" if key_problem(key) else ""
         if not key:
-            raise EndpointError(
-                f"{where}expected a key in the environment variable {self.api_key_env}, which is"
-                " not set; export it"
-            )
-        if problem := key_problem(key):
-            raise EndpointError(
-                f"{where}the key in the environment variable {self.api_key_env}: {problem}"
-            )
+            problem = ", which is not set; export it"
+        if problem:
+            where = redact(self.base_urls[0])
+            variable = f"the environment variable {self.api_key_env}"
+            raise EndpointError(f"{where}: expected a key in {variable}{problem}")
         return key
+
+    async def listed(self, http: Http, url: str) -> dict[str, dict[str, Any]] | None:
+        """Return the entries of the server's model list by name, or None if it has no list. Raises
+        EndpointError if the endpoint can't be reached, refuses the key, or is no such server.
+        """
+        target = self.target(url, LIST)
+        found: list[Any] = []
+        try:
+            await http.ask(target, found.append)
+            return _entries(found[0])
+        except Exception as error:  # the server may be anything, so any error is possible
+            fault = fault_of(error)
+            if fault.status in UNLISTED or (fault.status and not self.lists_models):
+                return None
+            raise EndpointError("; ".join(self.trouble(fault, url, path=LIST))) from fault
 
     def serves(self, listed: Iterable[str]) -> bool:
         """Return True if the endpoint's model is among the listed names."""
-        name = self.served_as.removeprefix("models/")
+        name = plain_name(self.served_as)
         return not {name, f"{name}:latest"}.isdisjoint(listed)
 
-    def body(
-        self, request: Request, dialect: Dialect, more: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Return a request's JSON body in this dialect, with the parameters in `more` added."""
+    def body(self, request: Request, dialect: Dialect, streamed: bool = False) -> dict[str, Any]:
+        """Return a request's JSON body in this dialect."""
         sampling = request.sampling
-        parameters = {
+        most = sampling.max_tokens
+        parameters: dict[str, Any] = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "stop": list(sampling.stop) or None,
@@ -103,20 +304,14 @@ class Endpoint:
             # The seed is derived from the content key, so that a deterministic server gives the
             # same answers again if the cache is lost.
             "seed": int(request.key()[:8], 16) if self.seeds else None,
-            **(more or {}),
+            "stream": streamed or None,
+            "stream_options": {"include_usage": True} if streamed else None,
         }
         refused = dialect.left_out.union(sampling.left_out)
         spoken = request.messages if dialect.system else without_system(request.messages)
-        messages = [
-            {"role": each.role, "content": whole_text(each.content)}
-            if each.whole is None
-            else json.loads(each.whole)
-            for each in spoken
-        ]
-        sent = {n: v for n, v in parameters.items() if v is not None and n not in refused}
-        body = {"model": self.served_as, "messages": messages, **sent}
+        body: dict[str, Any] = {"model": self.served_as, "messages": [*map(_sent, spoken)]}
+        body |= {n: v for n, v in parameters.items() if v is not None and n not in refused}
         if dialect.bound:
-            most = sampling.max_tokens
             body[dialect.bound] = min(most, dialect.most_tokens or most)
         if request.schema is not None:
             body |= dialect.response_format(request.schema)
@@ -125,6 +320,38 @@ class Endpoint:
             body |= json.loads(extra) if extra else {}
         return body
 
+    def trouble(
+        self, error: Exception, url: str, listed: Iterable[str] = (), path: str = PATH
+    ) -> tuple[str, str]:
+        """Return a diagnosis of a failed attempt at a base URL and a remedy, each as a short
+        phrase. The diagnosis quotes the server's message.
+        """
+        fault = fault_of(error)
+        cause = CAUSES[fault.cause]
+        key = self.api_key_env
+        scheme = urlsplit(url).scheme.upper()
+        status = "" if fault.status is None else f": HTTP {fault.status}"
+        facts = {
+            "where": redact(url),
+            "kind": fault.kind,
+            "status": f"{status}{fault.quoted()}",
+            "key": f"the key in {key}" if key else "a request without a key",
+            "variable": key or "the key's variable (api_key_env, --key-env)",
+            "model": self.served_as,
+            "listed": f"; the server has {names_of(listed)}" if listed else "",
+            "path": path,
+            "path_advice": path_advice(url),
+            "proxy": f"the proxy {redact(proxy_of(url) or '')} that {scheme}_PROXY names",
+        }
+        return cause.found.format(**facts), cause.advice.format(**facts)
+
+
+def _sent(message: Message) -> dict[str, Any]:
+    """Return a message as it is sent."""
+    if message.whole is None:
+        return {"role": message.role, "content": whole_text(message.content)}
+    return dict(json.loads(message.whole))
+
 
 def probe(model: str) -> Request:
     """Return a short test request to a model, without parameters that a server might refuse."""
@@ -132,83 +359,21 @@ def probe(model: str) -> Request:
     return Request(model, "probe", (Message("user", "Say OK."),), sampling)
 
 
+def list_models(endpoint: Endpoint, url: str, timeout_s: float) -> dict[str, dict[str, Any]] | None:
+    """Return what `Endpoint.listed` does, within `timeout_s`. This function can be called from
+    anywhere, even inside a running event loop.
+    """
+
+    async def asked() -> dict[str, dict[str, Any]] | None:
+        async with aclosing(Http(timeout_s)) as http:
+            return await endpoint.listed(http, url)
+
+    return run(asked())
+
+
 def names_of(listed: Iterable[str]) -> str:
-    """Return up to SHOWN names of a list, sorted, and how many more there are, for a message."""
-    names = sorted(listed)
-    shown = ", ".join(names[:SHOWN]) or "none in its list"
-    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-
-
-_TROUBLES = {
-    "key": ("{where} refuses {key}{status}", "correct {variable}"),
-    "quota": ("{where} requires payment{status}", "check the key's account"),
-    "model": ("{where} has no model {model!r}{status}", "correct served_as{listed}"),
-    "path": ("nothing at {where}{path}{status}", "{path_advice}"),
-    "https": ("{where} expects https{status}", "write https:// in base_url"),
-    "busy": ("{where} can't answer now{status}", "try again later"),
-    "request": ("{where} refuses the request{status}", "see left_out in docs/own-models.md"),
-    "other API": ("{where} is no OpenAI-compatible server: {kind}{status}", "{path_advice}"),
-    TIMED_OUT: ("{where} does not answer in time", "check its server"),
-    NO_HTTP: ("{where} is no http URL", "write http:// or https:// in base_url"),
-    NO_TLS: ("no https at {where}: it answers without TLS", "write http:// in base_url"),
-    NO_CERTIFICATE: ("{where} has {kind}", "correct base_url, or set SSL_CERT_FILE"),
-    NO_PROXY: ("no connection to {proxy}{status}", "correct that variable, or set NO_PROXY"),
-    NO_CONNECTION: (
-        "no server at {where}: the connection is refused or broken",
-        "start the server, or correct base_url (its scheme, host and port)",
-    ),
-}
-"""Diagnosis and remedy by the cause of a failed attempt."""
-
-_OF_USER = ("key", "quota", "model", "path", "https", NO_HTTP, NO_TLS, NO_CERTIFICATE)
-
-
-def _cause(fault: Fault) -> str:
-    """Return the cause of a failed attempt, one of the keys of _TROUBLES."""
-    status = fault.status
-    if "HTTP request" in fault.refusal.words and "HTTPS" in fault.refusal.words:
-        return "https"  # wording of nginx and Go
-    if fault.meaning in _TROUBLES:
-        return fault.meaning
-    if status is None:
-        return fault.kind if fault.kind in _TROUBLES else "other API"
-    if status in (404, 405) or 300 <= status < 400:
-        return "path"
-    named = {403: "key", 407: NO_PROXY}
-    return named.get(status, "busy" if fault.retry else "request")
-
-
-def users(fault: Fault) -> bool:
-    """Return True if only the user can fix the failure: a refused key, an empty account, a wrong
-    model name or URL.
-    """
-    return _cause(fault) in _OF_USER or fault.status == 407
-
-
-def trouble(
-    error: Exception, endpoint: Endpoint, url: str, listed: Iterable[str] = (), path: str = PATH
-) -> tuple[str, str]:
-    """Return a diagnosis of a failed attempt and a remedy, each as a short phrase. The diagnosis
-    quotes the server's message.
-    """
-    fault = fault_of(error)
-    found, advice = _TROUBLES[_cause(fault)]
-    key = endpoint.api_key_env
-    scheme = urlsplit(url).scheme.upper()
-    status = "" if fault.status is None else f": HTTP {fault.status}"
-    facts = {
-        "where": redact(url),
-        "kind": fault.kind,
-        "status": f"{status}{fault.quoted()}",
-        "key": f"the key in {key}" if key else "a request without a key",
-        "variable": key or "the key's variable (api_key_env, --key-env)",
-        "model": endpoint.served_as,
-        "listed": f"; the server has {names_of(listed)}" if listed else "",
-        "path": path,
-        "path_advice": path_advice(url),
-        "proxy": f"the proxy {redact(proxy_of(url) or '')} that {scheme}_PROXY names",
-    }
-    return found.format(**facts), advice.format(**facts)
+    """Return the names of a list, sorted and shortened, for a message."""
+    return textwrap.shorten(", ".join(sorted(listed)) or "none in its list", LONGEST_LIST)
 
 
 def path_advice(url: str) -> str:

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ttsgraph.base.ending import GO_ON
-from ttsgraph.base.errors import CallFailed, RunStopped
-from ttsgraph.base.secrets import redact_pieces
-from ttsgraph.endpoints.refusals import SETTLED, SILENT, Meaning, Refusal
+from ttsgraph.base.errors import RunStopped
+from ttsgraph.endpoints.faults import Fault
 
 DOWN_S = 180.0
 """Seconds without a success after which a model's servers are given up: longer than a restart
@@ -30,59 +29,6 @@ rarely reaches it.
 
 FIRST_BREAK_S = 0.5
 LONGEST_BREAK_S = 30.0
-_OVERLOADED = (408, 429, 503, 529)
-TRANSIENT = (408, 409, 425, 429)
-LONGEST_SAID = 200
-"""Maximum number of characters of a server's message that an error quotes."""
-
-
-@dataclass(eq=False)
-class Fault(CallFailed):
-    """Error of one failed attempt at a call.
-
-    `kind` is our own text, never the server's, because it appears in logs and reports. `overload`:
-    the server was overloaded. `unreached`: no server received the request. `retry`: another attempt
-    may succeed; a `refusal` with a meaning in SETTLED rules that out. `refusal` is the server's
-    message with its meaning, `status` the HTTP status.
-    """
-
-    kind: str
-    retry: bool = True
-    overload: bool = False
-    retry_after_s: float | None = None
-    unreached: bool = False
-    refusal: Refusal = SILENT
-    status: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__init__(self.kind)
-        self.retry = self.retry and self.refusal.meaning not in SETTLED
-
-    @property
-    def meaning(self) -> Meaning:
-        """Meaning of the server's message."""
-        return self.refusal.meaning
-
-    def said(self, secrets: Sequence[str] | None = None) -> str:
-        """Return the server's message as one line without secrets, or "" if there is none."""
-        shown = "".join(letter if letter.isprintable() else " " for letter in self.refusal.words)
-        line = redact_pieces(" ".join(shown.split()), secrets)
-        return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
-
-    def quoted(self, secrets: Sequence[str] | None = None) -> str:
-        """Return the server's message in brackets, to follow a text, or "" if there is none."""
-        line = self.said(secrets)
-        return f" ({line})" if line else ""
-
-
-def fault_of_status(
-    status: int, kind: str, refusal: Refusal, retry_after_s: float | None = None
-) -> Fault:
-    """Return the fault for an HTTP status; redirects, and client errors other than those in
-    TRANSIENT, rule out a retry.
-    """
-    may_pass = not 300 <= status < 500 or status in TRANSIENT
-    return Fault(kind, may_pass, status in _OVERLOADED, retry_after_s, refusal=refusal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +50,7 @@ class FailurePolicy:
     ends: bool = True
 
 
+@dataclass(eq=False)
 class Server:
     """State of the server at one base URL.
 
@@ -115,22 +62,23 @@ class Server:
     before, up to LONGEST_BREAK_S.
     """
 
-    def __init__(
-        self, url: str, policy: FailurePolicy, changed: asyncio.Event | None = None
-    ) -> None:
-        self.url = url
-        self.policy = policy
-        self.limit = float(policy.concurrency)
-        self.under_way = 0
-        self.finished = self.failed_for_good = 0
-        self.faults: Counter[str] = Counter()
-        self._last_said = ""
-        self.changed = changed or asyncio.Event()
-        self._failures_in_a_row = 0
-        self._is_open = False
-        self._down_since: float | None = None
-        self._closed_until = self._last_cut = 0.0
-        self._break_s = FIRST_BREAK_S
+    url: str
+    policy: FailurePolicy
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    under_way: int = 0
+    finished: int = 0
+    failed_for_good: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    _last_said: str = ""
+    _failures_in_a_row: int = 0
+    _is_open: bool = False
+    _down_since: float | None = None
+    _closed_until: float = 0.0
+    _last_cut: float = 0.0
+    _break_s: float = FIRST_BREAK_S
+
+    def __post_init__(self) -> None:
+        self.limit = float(self.policy.concurrency)
 
     @property
     def has_room(self) -> bool:
@@ -254,15 +202,13 @@ class Replicas:
             raise RunStopped(f"no answer for {down_s:g} s from {how}; {GO_ON}")
 
 
-FIRST_TOKENS = 10.0
-"""Number of retries available before the first call."""
-
 MOST_TOKENS = 1000.0
 """Maximum number of saved-up retries. If a server fails during many calls, this many retries may
 follow immediately.
 """
 
 
+@dataclass
 class RetryBudget:
     """Limit on retries as a share of all calls, so that a failing server is not flooded.
 
@@ -270,17 +216,15 @@ class RetryBudget:
     whole one.
     """
 
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._tokens = FIRST_TOKENS
+    share: float
+    tokens: float = 10.0
 
     def called(self) -> None:
         """Count a new call."""
-        self._tokens = min(MOST_TOKENS, self._tokens + self._share)
+        self.tokens = min(MOST_TOKENS, self.tokens + self.share)
 
     def take(self) -> bool:
         """Take one token and return True if a retry is allowed; otherwise return False."""
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
+        allowed = self.tokens >= 1.0
+        self.tokens -= allowed
+        return allowed

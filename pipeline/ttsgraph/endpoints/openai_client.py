@@ -1,49 +1,41 @@
-"""Client of OpenAI-compatible endpoints."""
+"""Client of OpenAI-compatible endpoints. It learns a model's dialect from refusals: a refused
+request is retried in another form, and the accepted form is kept.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
+from ttsgraph.base import errors
 from ttsgraph.base.ending import GO_ON
-from ttsgraph.base.errors import (
-    REFUSED,
-    CallFailed,
-    ContextOverflow,
-    EndpointError,
-    FormRefused,
-    PromptRefused,
-    RunStopped,
-)
+from ttsgraph.base.errors import CallFailed, EndpointError
 from ttsgraph.base.secrets import environment_secrets, redact
-from ttsgraph.endpoints.endpoint import Endpoint, probe, trouble, users
-from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Replicas, RetryBudget, Server
-from ttsgraph.endpoints.learning import LearnedDialect, weaker
-from ttsgraph.endpoints.refusals import OF_ONE_PROMPT, SETTLED, Refusal
+from ttsgraph.endpoints.endpoint import Endpoint, Http, Target, fault_of, probe
+from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, RetryBudget, Server
+from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
 from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
-from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
-from ttsgraph.models.client import (
-    OUTGOING,
-    Client,
-    Completion,
-    OnPiece,
-    OutgoingRequests,
-    Request,
-)
-from ttsgraph.models.dialect import Dialect, DialectStore, habit_name
+from ttsgraph.models.client import OUTGOING, Client, Completion, OnPiece, OutgoingRequests, Request
+from ttsgraph.models.dialect import FORMS, Dialect, DialectStore, habit_name
 
-LONGEST_WAIT_S = 30.0
-UNLISTED = (403, 404, 405, 501)
-"""Statuses with which /models answers if a server has no model list, or if the key may not read it.
+LEAST_BOUND = 512
+"""Smallest token bound to which a refused bound is halved."""
+
+_LEAST_MISSED = ("stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
+"""Optional parameters, the most dispensable first; if an error names several, the first of them is
+left out first.
 """
 
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 30.0
 _REFUSED_FORM = (400, 422, 501)
-_STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +68,65 @@ DEFAULT_RETRIES = Retries()
 DEFAULT_POLICY = FailurePolicy()
 
 
+def weaker(
+    dialect: Dialect, refusal: Fault, sent: Mapping[str, Any], schema: bool, guess: bool
+) -> Dialect:
+    """Return the dialect to try after a refusal of the body `sent`, or the same one if there is
+    none: what the refusal names is left out, or else a `schema` is asked for in a weaker form, or
+    else one more parameter is left out on a `guess`.
+    """
+    meaning = refusal.meaning
+    has_system = dialect.system and any(each["role"] == "system" for each in sent["messages"])
+    if meaning == "system" and has_system:
+        return replace(dialect, system=False)
+    if meaning in ("full", "less room"):
+        return _with_lower_bound(dialect, refusal, sent)
+    optional = [name for name in (*_LEAST_MISSED, dialect.bound or "") if name in sent]
+    told = meaning in ("parameter", "system")
+    named = [name for name in optional if told and refusal.names(name)]
+    if not named and schema and dialect.form != "text":
+        return replace(dialect, form=FORMS[FORMS.index(dialect.form) + 1])
+    # Only a refusal that names it may cost the last bound on tokens, without which limits can pass.
+    guessed = [name for name in optional if guess and name != "max_completion_tokens"]
+    if first := (named or guessed)[:1]:
+        return replace(dialect, left_out=dialect.left_out.union(first))
+    return replace(dialect, system=dialect.system and not (guess and has_system))
+
+
+def _with_lower_bound(dialect: Dialect, refusal: Fault, sent: Mapping[str, Any]) -> Dialect:
+    """Return the dialect with a lower token bound: the largest one that the server names, if it is
+    at least half of the requested bound, otherwise that half. If the server names no such bound and
+    the half is below LEAST_BOUND, return the dialect unchanged.
+    """
+    asked = sent.get(dialect.bound, 0) if dialect.bound else 0
+    named = [int(number) for number in re.findall(r"\d+", refusal.words)]
+    half = asked // 2 if asked // 2 >= LEAST_BOUND else dialect.most_tokens
+    most = max((each for each in named if asked / 2 <= each < asked), default=half)
+    return replace(dialect, most_tokens=most)
+
+
+@dataclass
+class LearnedDialect:
+    """Dialect of one model: at first the profile's, then updated to what the endpoint accepts, and
+    stored under `name`. `known`: the endpoint has given an answer.
+    """
+
+    name: str
+    dialect: Dialect
+    known: bool
+    store: DialectStore
+
+    def learn(self, dialect: Dialect) -> None:
+        """Add the restrictions of a dialect in which the endpoint has given an answer."""
+        self.known = True
+        joined = self.dialect.joined(dialect)
+        if joined != self.dialect:
+            self.dialect = joined
+            line = "%s refuses or ignores parts of the requests; requests are now sent %s"
+            log.warning(line, redact(self.name), joined.words)
+            self.store.keep(self.name, joined)
+
+
 class OpenAIClient(Client):
     """Client for chat completions from a pool of models; each attempt uses the least busy working
     replica.
@@ -94,12 +145,12 @@ class OpenAIClient(Client):
         habits: DialectStore | None = None,
     ) -> None:
         self._habits = habits or DialectStore()
-        self._learned: dict[tuple[str, str], LearnedDialect] = {}
+        self._learned: dict[tuple[str, str | None, str | None], LearnedDialect] = {}
         self._endpoints = dict(endpoints)
         self._retries = retries
         self._policy = policy
         self._secrets = environment_secrets()
-        self._http = Http(retries.timeout_s)
+        self.http = Http(retries.timeout_s)
         self._servers: dict[str, Server] = {}
         self._targets: dict[tuple[str, str], Target] = {}
         self._replicas: dict[str, Replicas] = {}
@@ -118,18 +169,18 @@ class OpenAIClient(Client):
         Raises EndpointError if an endpoint can't be reached, refuses the key, or lacks a model of
         the pool.
         """
-        lists: dict[tuple[str, str | None], set[str] | None] = {}
+        lists: dict[tuple[str, str | None], Collection[str] | None] = {}
         for name, endpoint in self._endpoints.items():
             for url in endpoint.base_urls:
                 at = (url, endpoint.api_key_env)
                 if at not in lists:
-                    lists[at] = await self.listed(url, name)
+                    lists[at] = await endpoint.listed(self.http, url)
                 if not endpoint.lists_models:
                     continue
                 if (served := lists[at]) is None:
                     await self._require(name, url)
                 elif not endpoint.serves(served):
-                    unlisted = Fault("not in its list", refusal=Refusal("model"))
+                    unlisted = Fault("not in its list", meaning="model")
                     raise self._wrong(unlisted, name, url, listed=served)
 
     async def _require(self, name: str, url: str) -> None:
@@ -143,36 +194,22 @@ class OpenAIClient(Client):
             if not fault.retry and fault.meaning not in OF_ONE_PROMPT:
                 raise self._wrong(fault, name, url) from None
 
-    def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> Exception:
-        found, advice = trouble(error, self._endpoints[name], url, **facts)
+    def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> EndpointError:
+        found, advice = self._endpoints[name].trouble(error, url, **facts)
         return EndpointError(f"model {name!r}: {found}; {advice}")
 
-    async def listed(self, url: str, model: str) -> set[str] | None:
-        """Return the model names that the server lists for this model's key, or None if it has no
-        list. Raises EndpointError if the endpoint can't be reached or refuses the key.
-        """
-        endpoint = self._endpoints[model]
-        target = endpoint.target(url, "/models")
-        try:
-            return set(await listed_by(self._http, target))
-        except Exception as error:  # the server may be anything, so any error is possible
-            fault = fault_of(error)
-            if fault.status in UNLISTED or (fault.status and not endpoint.lists_models):
-                return None
-            raise self._wrong(fault, model, url, path="/models") from fault
-
-    async def once(self, url: str, request: Request) -> Completion:
-        """Make one attempt at a request at one base URL. Raises Fault if the attempt fails."""
-        return await self._ask(self._servers[url], request, ReplyReader(request))
-
-    def manner(self, request: Request) -> Dialect:
-        """Return the current dialect for requests like this one."""
-        return self._how(request).dialect
-
-    def keep(self, request: Request) -> None:
-        """Store the current dialect for requests like this one, even if it is the default."""
-        how = self._how(request)
-        how.keep(how.dialect)
+    def manner(self, request: Request) -> LearnedDialect:
+        """Return the dialect learned for the request's model, reasoning effort and extra body."""
+        sampling = request.sampling
+        at = (request.model, sampling.reasoning_effort, sampling.extra_body)
+        if at not in self._learned:
+            endpoint = self._endpoints[request.model]
+            name = habit_name(endpoint.base_urls[0], endpoint.served_as, sampling)
+            known = self._habits.get(name)
+            dialect = endpoint.dialect.joined(known or endpoint.dialect)
+            store = DialectStore() if endpoint.local else self._habits
+            self._learned[at] = LearnedDialect(name, dialect, known is not None, store)
+        return self._learned[at]
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request; `latency_s` is the duration of the successful attempt."""
@@ -214,68 +251,6 @@ class OpenAIClient(Client):
             self._answered.add(request.model)
             return self._redacted(completion)
 
-    async def _ask(
-        self, server: Server, request: Request, reply: ReplyReader, streamed: bool = False
-    ) -> Completion:
-        """Send a request to a server, in weaker dialects until it accepts one, and read the reply.
-        Raises Fault if the refusal is final or nothing is left to remove.
-        """
-        endpoint = self._endpoints[request.model]
-        target = self._targets[server.url, request.model]
-        how = self._how(request)
-        dialect = how.dialect
-        full = False
-        while True:
-            body = endpoint.body(request, dialect, _STREAMED if streamed else None)
-            started = time.monotonic()
-            try:
-                await self._http.ask(target, reply.add, body)
-                break
-            except Fault as fault:
-                if fault.status not in (400, 413, 422) or fault.meaning in SETTLED:
-                    raise
-                full = full or fault.meaning == "full"
-                # A refusal may be of the caller's form, which is no reason to leave out others.
-                guess = request.form is None and not how.known
-                other = weaker(dialect, fault.refusal, body, request.schema is not None, guess)
-                if other == dialect:
-                    other = dialect.joined(how.dialect)  # learned by another call in the meantime
-                if other == dialect:
-                    raise
-                dialect = other
-        completion = reply.completion(time.monotonic() - started)
-        if full:  # this prompt left no more room, but shorter prompts may
-            dialect = replace(dialect, most_tokens=how.dialect.most_tokens)
-        if dialect is not how.dialect or not how.known:
-            how.learn(dialect)
-        return completion
-
-    def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
-        """Return the exception for a call whose attempts all failed."""
-        where = f"{request.model} at {redact(url)}: "
-        said = fault.quoted(self._secrets)
-        if fault.meaning == "filter":
-            return PromptRefused(f"{where}{REFUSED}: {fault.said(self._secrets) or fault.kind}")
-        if fault.meaning in OF_ONE_PROMPT:
-            return ContextOverflow(f"{where}the prompt does not fit the model's context{said}")
-        if self._policy.ends and fault.meaning == "quota":
-            found, advice = trouble(fault, self._endpoints[request.model], url)
-            return RunStopped(f"{request.model}: {found}; {advice}; {GO_ON}")
-        mends = fault.meaning == "key" or request.model not in self._answered
-        if self._policy.ends and mends and users(fault) and fault.status != 403:
-            return self._wrong(fault, request.model, url)
-        failed = f"{where}{fault.kind}{said}"
-        if fault.status in _REFUSED_FORM and request.wishes:
-            return FormRefused(failed, fault.said(self._secrets))
-        return CallFailed(failed)
-
-    def _redacted(self, completion: Completion) -> Completion:
-        if not self._secrets:
-            return completion
-        names = ("text", "reasoning", "choices")
-        clean: dict[str, Any] = {n: redact(getattr(completion, n), self._secrets) for n in names}
-        return replace(completion, **clean)
-
     async def _attempt(
         self, server: Server, request: Request, on_piece: OnPiece | None
     ) -> Completion:
@@ -285,7 +260,7 @@ class OpenAIClient(Client):
         reply = ReplyReader(request, on_piece)
         try:
             with requests:
-                completion = await self._ask(server, request, reply, on_piece is not None)
+                completion = await self._ask(server.url, request, reply, on_piece is not None)
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
             if fault.meaning in OF_ONE_PROMPT:
@@ -303,21 +278,74 @@ class OpenAIClient(Client):
         finally:
             server.release()
 
-    def _how(self, request: Request) -> LearnedDialect:
-        """Return the dialect learned for the request's model, reasoning effort and extra body."""
+    async def once(self, url: str, request: Request) -> Completion:
+        """Make one attempt at a request at one base URL. Raises Fault if the attempt fails."""
+        return await self._ask(url, request, ReplyReader(request))
+
+    async def _ask(
+        self, url: str, request: Request, reply: ReplyReader, streamed: bool = False
+    ) -> Completion:
+        """Send a request to a server, in weaker dialects until it accepts one, and read the reply.
+        Raises Fault if the refusal is final or nothing is left to remove.
+        """
         endpoint = self._endpoints[request.model]
-        url = endpoint.base_urls[0]
-        name = habit_name(url, endpoint.served_as, request.sampling)
-        manner = (request.model, name)
-        if manner not in self._learned:
-            habits = DialectStore() if endpoint.local else self._habits
-            known = self._habits.get(name)
-            dialect = endpoint.dialect.joined(known or endpoint.dialect)
-            where = f"{request.model} at {redact(url)}"
-            keep = partial(habits.keep, name)
-            self._learned[manner] = LearnedDialect(where, dialect, keep, known is not None)
-        return self._learned[manner]
+        target = self._targets[url, request.model]
+        how = self.manner(request)
+        dialect = how.dialect
+        full = False
+        while True:
+            body = endpoint.body(request, dialect, streamed)
+            started = time.monotonic()
+            try:
+                await self.http.ask(target, reply.add, body)
+                break
+            except Fault as fault:
+                if fault.status not in (400, 413, 422) or fault.meaning in SETTLED:
+                    raise
+                full = full or fault.meaning == "full"
+                # A refusal may be of the caller's form, which is no reason to leave out others.
+                guess = request.form is None and not how.known
+                other = weaker(dialect, fault, body, request.schema is not None, guess)
+                if other == dialect:
+                    other = dialect.joined(how.dialect)  # learned by another call in the meantime
+                if other == dialect:
+                    raise
+                dialect = other
+        completion = reply.completion(time.monotonic() - started)
+        if full:  # this prompt left no more room, but shorter prompts may
+            dialect = replace(dialect, most_tokens=how.dialect.most_tokens)
+        if dialect is not how.dialect or not how.known:
+            how.learn(dialect)
+        return completion
+
+    def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
+        """Return the exception for a call whose attempts all failed."""
+        where = f"{request.model} at {redact(url)}: "
+        said, quoted = fault.said(self._secrets), fault.quoted(self._secrets)
+        if fault.meaning == "filter":
+            return errors.PromptRefused(f"{where}{errors.REFUSED}: {said or fault.kind}")
+        if fault.meaning in OF_ONE_PROMPT:
+            full = f"{where}the prompt does not fit the model's context{quoted}"
+            return errors.ContextOverflow(full)
+        if self._policy.ends and fault.meaning == "quota":
+            found, advice = self._endpoints[request.model].trouble(fault, url)
+            return errors.RunStopped(f"{request.model}: {found}; {advice}; {GO_ON}")
+        mends = fault.meaning == "key" or request.model not in self._answered
+        users = CAUSES[fault.cause].users or fault.status == 407
+        if self._policy.ends and mends and users and fault.status != 403:
+            return self._wrong(fault, request.model, url)
+        failed = f"{where}{fault.kind}{quoted}"
+        if fault.status in _REFUSED_FORM and request.wishes:
+            return errors.FormRefused(failed, said)
+        return CallFailed(failed)
+
+    def _redacted(self, completion: Completion) -> Completion:
+        if not self._secrets:
+            return completion
+        names = ("text", "reasoning", "choices")
+        clean: dict[str, Any] = {n: redact(getattr(completion, n), self._secrets) for n in names}
+        return replace(completion, **clean)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        await self.http.aclose()

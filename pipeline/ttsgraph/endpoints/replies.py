@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from ttsgraph.endpoints.endpoints import Fault, fault_of_status
-from ttsgraph.endpoints.refusals import SILENT, Refusal, is_filter, meaning_of
-from ttsgraph.models.actions import CALLS, text_of
+from ttsgraph.endpoints.faults import REFUSALS, Fault, bare, refusal
+from ttsgraph.models.actions import CALLS, pieces_of, text_of
 from ttsgraph.models.client import (
     Completion,
     Message,
     OnPiece,
+    Piece,
     Request,
     cut_at_stop,
     estimate_tokens,
@@ -46,9 +46,9 @@ reduced to lower-case letters: the answer is cut, the server could not finish it
 empty. An answer with text is one with any other value.
 """
 
-_COUNTS = ("prompt_tokens", "completion_tokens")
+_Counts = tuple[int, int, int, int]
+"""Token counts: prompt, completion, reasoning, and prompt tokens in the endpoint's cache."""
 
-NOT_JSON = "expected JSON, but the reply is not JSON"
 _NO_CHOICES = "expected an answer with choices, found none"
 
 
@@ -63,31 +63,30 @@ class ValueReader:
         self.done = False
         self._take = take
         self._found = False
-        self._rest: list[bytes] = []
+        self._rest = bytearray()
         self._data = b""
         self._others: list[bytes] = []
 
     def add(self, piece: bytes) -> None:
         """Add the next piece of the body."""
-        self._rest.append(piece)
-        if b"\n" in piece:  # joining a long line again at each piece would take quadratic time
-            *lines, rest = b"".join(self._rest).split(b"\n")
-            self._rest = [rest]
+        self._rest += piece
+        if b"\n" in piece:  # splitting a long line again at each piece would take quadratic time
+            *lines, self._rest = self._rest.split(b"\n")
             for line in lines:
                 self._add_line(line)
 
     def end(self) -> None:
         """Read the rest of the body. Raises Fault if the body contains no value at all."""
-        self._add_line(b"".join(self._rest))
+        self._add_line(self._rest)
         if not self._found:
             try:
                 value = _parsed(b"\n".join(self._others))
             except (ValueError, RecursionError):
-                raise Fault(NOT_JSON) from None
+                raise Fault("expected JSON, but the reply is not JSON") from None
             self._take(value)
 
-    def _add_line(self, line: bytes) -> None:
-        line = line.strip()
+    def _add_line(self, raw: bytearray) -> None:
+        line = bytes(raw.strip())
         if not line.startswith(b"data:"):
             self._others += [] if line.startswith(b":") else [line]  # without comments
             self._data = self._data if line else b""  # a blank line ends an event
@@ -138,9 +137,12 @@ class ReplyReader:
             self._other = self._other or data
         for place in (parts, *choices):  # Moonshot puts usage into a stream's choices
             usage = place.get("usage")
-            if isinstance(usage, dict) and any(map(usage.get, _COUNTS)):
+            if isinstance(usage, dict) and (
+                usage.get("prompt_tokens") or usage.get("completion_tokens")
+            ):
                 self._usage = usage
-            _check_error(place.get("error"))
+            if error := place.get("error"):
+                _check_error(error)
         for choice in choices if self._form else choices[:1]:
             self._add_choice(choice)
 
@@ -149,38 +151,46 @@ class ReplyReader:
         delta = choice.get("message") or choice.get("delta")
         if delta is None and "text" in choice:  # the format of /v1/completions
             delta = {"content": choice["text"]}
-        index = _detail(choice, "index") if self._form else 0
         if not isinstance(delta, dict | None):
             raise Fault(_NO_CHOICES)
-        first = index not in self._choices
+        index = _detail(choice, "index") if self._form else 0
         growing = self._choices.setdefault(index, _Choice())
-        more = growing.add(delta, choice)
-        if first:
-            more |= {"role": "assistant"} | ({"content": ""} if growing.said else {})
+        new = growing.add(delta, choice)
         most = self._request.sampling.max_tokens
         if len(growing.raw) > 1000 + LONGEST_TOKEN * most:
             raise Fault(f"expected an answer of at most {most} tokens, found a longer one")
         if self._on_piece is not None:
-            self._show(index, growing.next_text(self._stop), more, choice.get("logprobs"))
+            role = {} if growing.seen or not self._form else {"role": "assistant"}
+            if text := growing.next_text(new, self._stop):
+                self._show({"index": index, "delta": role | {"content": text}, "logprobs": None})
 
-    def _show(
-        self, index: int, text: str, more: dict[str, Any] | None = None, logprobs: Any = None
-    ) -> None:
-        """Pass a further part of a choice to `on_piece`, unless it is empty; for a request without
-        a form, that is text.
-        """
-        delta = (more or {}) if self._form else {}
-        delta |= {"content": text} if text else {}
-        logprobs = logprobs if self._form else None
-        if self._on_piece is not None and (delta or logprobs is not None):
+    def _show(self, piece: Piece) -> None:
+        """Pass a piece to `on_piece`, unless it is empty."""
+        if self._on_piece is not None and (piece["delta"] or piece["logprobs"] is not None):
             self.shown = True
-            self._on_piece({"index": index, "delta": delta, "logprobs": logprobs})
+            self._on_piece(piece)
+
+    def _rest(self, index: int, choice: _Choice) -> Piece:
+        """Return the part of a finished choice that was not shown: the rest of its text and, for a
+        request with a form, what isn't text.
+        """
+        grown = choice.text.startswith(choice.seen) and not choice.refusal
+        rest = choice.text.removeprefix(choice.seen) if grown else ""
+        delta = {"content": rest} if rest else {}
+        if not self._form:
+            return {"index": index, "delta": delta, "logprobs": None}
+        (piece,) = pieces_of([choice.whole(index)])
+        if choice.seen:
+            more = {name: piece["delta"].get(name) for name in ("refusal", CALLS)}
+            piece["delta"] = delta | {name: value for name, value in more.items() if value}
+        return piece
 
     @property
     def tokens(self) -> tuple[int, int] | None:
         """Token counts of prompt and completion, or None if they are unknown or invalid."""
         with suppress(Fault):
-            return _counts(self._usage)
+            counts = _tokens(self._usage)
+            return counts and counts[:2]
         return None
 
     def completion(self, latency_s: float) -> Completion:
@@ -188,40 +198,26 @@ class ReplyReader:
         unusable.
         """
         if not self._choices:
-            raise Fault(_NO_CHOICES, refusal=meaning_of(self._other))
-        usage = self._usage
-        counts = _counts(usage)
+            raise refusal(_NO_CHOICES, self._other)
+        counts = _tokens(self._usage)
         choices = sorted(self._choices.items())
-        for index, choice in choices:
+        for _, choice in choices:
             choice.finish(self._stop)
             if not self._whole and choice.reason is None and counts is None:
                 raise Fault("expected a finish_reason or token usage, but the stream ended first")
-            if choice.text.startswith(choice.seen) and not choice.refusal:
-                self._show(index, choice.text.removeprefix(choice.seen))
         first = choices[0][1]
         if first.refusal and not self._form:
-            refusal = Refusal("filter", first.refusal)
-            raise Fault("expected an answer, found a refusal", refusal=refusal)
+            kind = "expected an answer, found a refusal"
+            raise Fault(kind, meaning="filter", words=first.refusal)
+        for each in choices if self._on_piece is not None else ():
+            self._show(self._rest(*each))
         whole = [choice.whole(index) for index, choice in choices] if self._form else []
         text = whole_text(text_of(whole[0]["message"])) if whole else first.text
         cut = first.cut and not whole
         thoughts = "\n".join(choice.reasoning for _, choice in choices if choice.reasoning)
-        known = thought = 0
-        if counts is None:  # estimate tokens from the texts, or the bound that cut the answer
-            thought = estimate_tokens(thoughts)
-            prompt = estimated_prompt(self._request.messages)
-            written = TURN_TOKENS + estimate_tokens(text) + thought
-            written = self._request.sampling.max_tokens if cut else written
-        else:
-            prompt, written = counts
-            known = _detail(usage, "prompt_tokens_details", "cached_tokens")
-            known = known or _detail(usage, "prompt_cache_hit_tokens")  # DeepSeek's name
-            thought = _detail(usage, "completion_tokens_details", "reasoning_tokens")
-            # xAI and Gemini count reasoning separately, Gemini in the total only.
-            beyond = max(0, _detail(usage, "total_tokens") - prompt - written)
-            thought, written = max(thought, beyond), written + beyond
-            if not thought and thoughts:  # not reported: the reasoning's share of the characters
-                thought = round(written * len(thoughts) / (len(thoughts) + len(text)))
+        prompt, written, thought, known = counts or self._estimated(text, thoughts, cut)
+        if counts and thoughts and not thought:  # the reasoning's share of the characters
+            thought = round(written * len(thoughts) / (len(thoughts) + len(text)))
         return Completion(
             text,
             prompt,
@@ -234,6 +230,13 @@ class ReplyReader:
             cut=cut,
             estimated=counts is None,
         )
+
+    def _estimated(self, text: str, thoughts: str, cut: bool) -> _Counts:
+        """Return token counts estimated from the texts; a cut answer has as many as its bound."""
+        thought = estimate_tokens(thoughts)
+        written = TURN_TOKENS + estimate_tokens(text) + thought
+        most = self._request.sampling.max_tokens
+        return estimated_prompt(self._request.messages), most if cut else written, thought, 0
 
 
 @dataclass(slots=True)
@@ -253,66 +256,54 @@ class _Choice:
     calls: list[dict[str, Any]] = field(default_factory=list)
     logprobs: dict[str, list[Any]] = field(default_factory=dict)
     seen: str = ""
-    _at: dict[int, int] = field(default_factory=dict)
-    _new: str = ""
+    _growing: dict[int, dict[str, Any]] = field(default_factory=dict)
     _held: str = ""
     _begun: bool = False
 
-    def add(self, delta: dict[str, Any] | None, choice: dict[str, Any]) -> dict[str, Any]:
-        """Add a delta, and return its parts other than text, for display."""
-        self.odd = self.odd or delta is None
-        delta = delta or {}
+    def add(self, found: dict[str, Any] | None, choice: dict[str, Any]) -> str:
+        """Add a delta, and return its text."""
+        delta = found or {}
         content, thought = content_of(delta)
-        if isinstance(content, str):
-            self.said = True
-        else:
-            self.odd = self.odd or content is not None  # such as references
-            content = ""
-        self._new = content
-        self.raw += content
+        new = content if isinstance(content, str) else ""
+        self.said = self.said or isinstance(content, str)
+        # Parts other than text are, for instance, references.
+        self.odd = self.odd or found is None or not isinstance(content, str | None)
+        self.raw += new
         self.reasoning += thought
         self.reason = choice.get("finish_reason") or self.reason
-        piece: dict[str, Any] = {}
-        if isinstance(refusal := delta.get("refusal"), str) and refusal:
-            self.refusal += refusal
-            piece["refusal"] = refusal
-        if calls := self._add_calls(delta.get(CALLS)):
-            piece[CALLS] = calls
+        if isinstance(refused := delta.get("refusal"), str):
+            self.refusal += refused
+        if calls := delta.get(CALLS):
+            self._add_calls(calls)
         if isinstance(logprobs := choice.get("logprobs"), dict):
-            for name, found in logprobs.items():
-                if isinstance(found, list):
-                    self.logprobs.setdefault(name, []).extend(found)
-        return piece
+            for name, listed in logprobs.items():
+                if isinstance(listed, list):
+                    self.logprobs.setdefault(name, []).extend(listed)
+        return new
 
-    def _add_calls(self, calls: Any) -> list[dict[str, Any]]:
-        """Add parts of tool calls, and return them in normal form; skip malformed ones."""
-        pieces = []
-        for place, call in enumerate(calls if isinstance(calls, list) else ()):
-            function = call.get("function") if isinstance(call, dict) else None
+    def _add_calls(self, parts: Any) -> None:
+        """Add parts of tool calls, in normal form; skip malformed ones."""
+        for place, part in enumerate(parts if isinstance(parts, list) else ()):
+            function = part.get("function") if isinstance(part, dict) else None
             if not isinstance(function, dict):
                 continue
-            index = call["index"] if isinstance(call.get("index"), int) else place
-            at = self._at.get(index)
-            named = call.get("id") and function.get("name")
+            index = part["index"] if isinstance(part.get("index"), int) else place
+            call = self._growing.get(index)
+            named = part.get("id") and function.get("name")
             # Gemini gives all calls of a stream index 0: a new id and name start another call.
-            if at is None or (named and self.calls[at].get("id") not in (None, call["id"])):
-                at = self._at[index] = len(self.calls)
-                self.calls.append({"function": {"name": "", "arguments": ""}})
-            more = {name: call[name] for name in ("id", "type") if call.get(name)}
-            parts = {name: _as_text(function.get(name)) for name in ("name", "arguments")}
-            self.calls[at] |= more
-            for name, text in parts.items():
-                self.calls[at]["function"][name] += text
-            shown = {name: text for name, text in parts.items() if text}
-            pieces.append({"index": at, **more, "function": shown})
-        return pieces
+            if call is None or (named and call.get("id") not in (None, part["id"])):
+                call = self._growing[index] = {"function": {"name": "", "arguments": ""}}
+                self.calls.append(call)
+            call |= {name: part[name] for name in ("id", "type") if part.get(name)}
+            for name in ("name", "arguments"):
+                call["function"][name] += _as_text(function.get(name))
 
-    def next_text(self, stop: tuple[str, ...]) -> str:
+    def next_text(self, new: str, stop: tuple[str, ...]) -> str:
         """Return the next part of the text that can be shown, without reasoning and without a
         possible start of a stop sequence.
         """
         if self._begun:
-            self._held += self._new
+            self._held += new
         elif not begun(self.raw):
             self._held = without_thoughts(self.raw)[0]
             self._begun = self._held != ""
@@ -343,24 +334,20 @@ class _Choice:
             return
         reason = str(self.reason)
         shown = reason[:40].lower() if reason.isidentifier() else "an unknown value"
-        if ending in ("filter", "failed"):
-            refusal = Refusal("filter", f"finish_reason {reason.lower()}")
-            raise Fault(
-                f"expected finish_reason stop or length, found {shown}",
-                refusal=refusal if ending == "filter" else SILENT,
-            )
+        kind = f"expected finish_reason stop or length, found {shown}"
+        if ending == "filter":
+            raise Fault(kind, meaning="filter", words=f"finish_reason {reason.lower()}")
+        if ending == "failed":
+            raise Fault(kind)
         if not self.text and (self.odd or ending != "ended"):
             raise Fault(f"expected a text answer, found none, with finish_reason {shown}")
 
     def whole(self, index: int) -> dict[str, Any]:
         """Return the choice as plain data."""
-        # Beside calls, some servers send null and others an empty text: clients get what was sent.
+        # Next to calls, some servers send null and others an empty text: clients get what was sent.
         empty = "" if self.said or not (self.calls or self.refusal) else None
-        message: dict[str, Any] = {
-            "role": "assistant",
-            "content": self.text or empty,
-            "refusal": self.refusal or None,
-        }
+        message: dict[str, Any] = {"role": "assistant", "content": self.text or empty}
+        message["refusal"] = self.refusal or None
         message |= {CALLS: self.calls} if self.calls else {}
         ending = {"finish_reason": self.reason, "logprobs": self.logprobs or None}
         return {"index": index, "message": message, **ending}
@@ -368,8 +355,10 @@ class _Choice:
 
 @lru_cache(maxsize=64)
 def _ending(reason: str) -> str:
-    """Return the meaning of a finish_reason: "filter", one in _ENDINGS, or "" if it has none."""
-    if is_filter(reason):
+    """Return the meaning of a finish_reason, or of several joined by colons: "filter", one in
+    _ENDINGS, or "" if it has none.
+    """
+    if set(REFUSALS["filter"]["codes"].split()).intersection(map(bare, reason.split(":"))):
         return "filter"
     name = re.sub(r"[^a-z]", "", reason.lower())
     return next((meaning for meaning, words in _ENDINGS.items() if words.search(name)), "")
@@ -394,29 +383,33 @@ def _check_error(error: Any) -> None:
     """Raise Fault if a reply contains an error instead of an answer. If the error names a status,
     that status classifies the fault.
     """
-    if not (any(error.values()) if isinstance(error, dict) else error):
+    if isinstance(error, dict) and not any(error.values()):
         return
     code = str(error.get("code")) if isinstance(error, dict) else ""
     status = int(code) if re.fullmatch("[45][0-9]{2}", code) else None
     kind = "an error inside HTTP 200" + (f" (code {status})" if status else "")
-    refusal = meaning_of({"error": error}, status)
     # The fault gets no status, because the request was answered and may be billed.
-    raise Fault(kind, refusal=refusal) if status is None else fault_of_status(status, kind, refusal)
+    raise refusal(kind, {"error": error}, status)
 
 
-def _counts(usage: dict[str, Any]) -> tuple[int, int] | None:
-    """Return the token counts of prompt and completion, or None if they aren't reported. Raises
-    Fault if they are invalid.
+def _tokens(usage: dict[str, Any]) -> _Counts | None:
+    """Return the token counts of a reply, or None if it doesn't report the counts of prompt
+    (which is never 0) and completion. Raises Fault if one of these two is invalid; no answer is
+    lost for the others.
     """
-    prompt, written = (_count(usage, name) for name in _COUNTS)
-    return (prompt, written) if prompt and written is not None else None
+    prompt, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    if not prompt or written is None:
+        return None
+    known = _detail(usage, "prompt_tokens_details", "cached_tokens")
+    known = known or _detail(usage, "prompt_cache_hit_tokens")  # DeepSeek's name
+    thought = _detail(usage, "completion_tokens_details", "reasoning_tokens")
+    # xAI and Gemini count reasoning separately, Gemini in the total only.
+    beyond = max(0, _detail(usage, "total_tokens") - prompt - written)
+    return prompt, written + beyond, max(thought, beyond), known
 
 
-def _count(usage: dict[str, Any], *path: str) -> int | None:
-    """Return a count in the usage, or None if it isn't reported. Raises Fault if it is invalid."""
-    value: Any = usage
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
+def _count(value: Any) -> int | None:
+    """Return a count, or None if it isn't reported. Raises Fault if it is invalid."""
     if value is None:
         return None
     with suppress(TypeError, ValueError, OverflowError):
@@ -425,10 +418,12 @@ def _count(usage: dict[str, Any], *path: str) -> int | None:
     raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
 
 
-def _detail(usage: dict[str, Any], *path: str) -> int:
-    """Return a count that no answer is lost for, or 0 if it isn't reported or is invalid."""
+def _detail(found: Any, *path: str) -> int:
+    """Return an inner count, or 0 if it isn't reported or is invalid."""
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
     with suppress(Fault):
-        return _count(usage, *path) or 0
+        return _count(found) or 0
     return 0
 
 

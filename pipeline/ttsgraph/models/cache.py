@@ -39,6 +39,7 @@ _INTACT = "intact(cast(key as blob), cast(value as blob), cast(checksum as blob)
 their types.
 """
 
+
 _log = logging.getLogger(__name__)
 
 
@@ -207,21 +208,13 @@ def stored(outcome: Completion | PromptRefused) -> Completion:
     return Completion(str(outcome), 0, 0, 0.0, refused=True)
 
 
-def _outcome(found: Completion) -> Completion | PromptRefused:
-    """Return the outcome that `stored` made a completion of."""
-    return PromptRefused(found.text) if found.refused else found
-
-
 class CachedClient(Wrapper):
     """Client that answers from a store, if there is one, and makes equal calls under way once. The
     outcome of each call is recorded in `calls`; the last one counts.
     """
 
     def __init__(
-        self,
-        inner: Client,
-        store: CallCache | None = None,
-        calls: dict[str, Call] | None = None,
+        self, inner: Client, store: CallCache | None = None, calls: dict[str, Call] | None = None
     ) -> None:
         super().__init__(inner)
         self._store = store
@@ -252,8 +245,8 @@ class CachedClient(Wrapper):
         return Deferred(partial(self._awaited, key, request, found))
 
     async def _awaited(self, key: str, request: Request, call: Awaitable[Completion]) -> Completion:
-        """Make the call, or wait for an equal call under way; if that one is cancelled, try again.
-        Each waiting call shares its outcome.
+        """Make the call and store its outcome, or wait for an equal call under way; if that one is
+        cancelled, try again. Each waiting call shares its outcome.
         """
         while (under_way := self._under_way.get(key)) is not None:
             if (shared := await asyncio.shield(under_way)) is not None:
@@ -272,26 +265,21 @@ class CachedClient(Wrapper):
             ended.set_result(outcome)
         return self._settled(key, request, outcome)
 
-    async def _made(
-        self, key: str, request: Request, call: Awaitable[Completion]
-    ) -> Completion | PromptRefused:
+    async def _made(self, key: str, request: Request, call: Awaitable[Completion]) -> Completion:
         """Make a call and store its outcome: a refused prompt is never sent again either."""
-        made: Completion | PromptRefused
         try:
             made = await call
         except PromptRefused as refusal:
-            made = refusal
-        if self._store is None:
-            return made
-        return _outcome(self._store.put(key, stored(made), request.model))
+            made = stored(refusal)
+        return made if self._store is None else self._store.put(key, made, request.model)
 
-    def _kept(self, key: str) -> Completion | PromptRefused | None:
-        """Return the stored outcome, if there is one."""
-        found = None if self._store is None else self._store.get(key)
-        return None if found is None else _outcome(found)
+    def _kept(self, key: str) -> Completion | None:
+        return None if self._store is None else self._store.get(key)
 
     def _settled(self, key: str, request: Request, outcome: Completion | Exception) -> Completion:
         """Record an outcome; return it if it is a completion, and raise it otherwise."""
+        if isinstance(outcome, Completion) and outcome.refused:
+            outcome = PromptRefused(outcome.text)
         if isinstance(outcome, Completion | CallFailed | NoAnswer) and self._calls is not None:
             self._calls[key] = Call(request.model, outcome)
         if isinstance(outcome, Exception):

@@ -139,17 +139,16 @@ class Completion:
     refused: bool = False
 
     def to_list(self) -> list[Any]:
-        """Return plain data for a store; trailing values that are empty are omitted."""
-        plain = [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s]
+        """Return plain data for a store."""
         more = [self.reasoning, self.reasoning_tokens, self.known_tokens]
         more += [self.choices, self.cut, self.estimated, self.refused]
-        while len(more) > 3 and not more[-1]:
-            more.pop()
-        return [*plain, more] if any(more) else plain
+        return [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s, more]
 
     @classmethod
     def from_list(cls, plain: list[Any]) -> Completion:
-        """Return a completion from the data of `to_list`, marked as cached."""
+        """Return a completion from the data of `to_list`, marked as cached; older stores omitted
+        trailing values.
+        """
         text, prompt_tokens, completion_tokens, latency_s, *rest = plain
         reasoning, *more = rest[0] if rest else ("",)
         counts = (prompt_tokens, completion_tokens, latency_s)
@@ -194,12 +193,11 @@ def with_room(begin: Begin) -> Begin:
     """
 
     async def whole(request: Request, found: Completion | Awaitable[Completion]) -> Completion:
-        first = found if isinstance(found, Completion) else await found
+        first = await awaited(found)
         if not first.cut:
             return first
         try:
-            again = begin(roomier(request))
-            more = again if isinstance(again, Completion) else await again
+            more = await awaited(begin(roomier(request)))
         except (CallFailed, NoAnswer):
             return first
         both: dict[str, Any] = {name: getattr(first, name) + getattr(more, name) for name in _ADDED}
@@ -213,6 +211,11 @@ def with_room(begin: Begin) -> Begin:
         return Deferred(partial(whole, request, found))
 
     return roomy
+
+
+async def awaited(found: Completion | Awaitable[Completion]) -> Completion:
+    """Return a completion that is there, or wait for it."""
+    return found if isinstance(found, Completion) else await found
 
 
 def roomier(request: Request) -> Request:
@@ -309,8 +312,7 @@ class Client:
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request. Raises CallFailed if all attempts failed."""
-        found = self.begin(request)
-        return found if isinstance(found, Completion) else await found
+        return await awaited(self.begin(request))
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
         """Answer one request like `complete`; `on_piece` receives the text in pieces, or as a whole

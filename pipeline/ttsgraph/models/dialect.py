@@ -1,7 +1,7 @@
 """Request dialect of an endpoint: its parameters, their names, and support for the system role.
 
 "OpenAI-compatible" servers differ in these, and reject with HTTP 400 what they don't support
-(`endpoints/refusals.py`). The first calls to a model serve as probes: refused parameters are left
+(`endpoints/faults.py`). The first calls to a model serve as probes: refused parameters are left
 out, and the accepted form is kept.
 """
 

@@ -27,20 +27,15 @@ _FAILURES: dict[str, type[CallFailed] | type[NoAnswer]] = {
     "overflow": ContextOverflow,
     "refused": PromptRefused,
 }
-_SHOWN = 60
-_TOLD = {
-    "text": "string",
-    "prompt_tokens": "int64",
-    "completion_tokens": "int64",
-    "latency_s": "double",
-    "reasoning": "string",
-    "reasoning_tokens": "int64",
-    "known_tokens": "int64",
-}
-_FLAGS = {"cut": "bool", "estimated": "bool"}
-"""Columns of a completion, with their Arrow types; older files lack the flags. A failed call has
-its message in `text`.
-"""
+_COUNTS = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens")
+_FLAGS = ("cut", "estimated")
+_COLUMNS = (
+    *("key", "model", "text", "prompt_tokens", "completion_tokens", "latency_s", "reasoning"),
+    *("reasoning_tokens", "known_tokens", "failure", *_FLAGS),
+)
+"""Columns of a file; older files lack the flags. A failed call has its message in `text`."""
+
+_TOLD = tuple(name for name in _COLUMNS if name not in ("key", "model", "failure"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +74,7 @@ class ReplayClient(Client):
         key = request.key()
         call = self._calls.get(key)
         if call is None:
-            asked = request.messages[-1].content[-_SHOWN:]
+            asked = request.messages[-1].content[-60:]
             raise NotRecorded(
                 f"expected call {key[:16]} of {request.model} (replica {request.replica}, prompt"
                 f" ending {asked!r}) among the {len(self._calls)} recorded calls, but it is missing"
@@ -93,8 +88,9 @@ def _schema() -> Any:
     """Return the Arrow schema of a file of recorded calls."""
     import pyarrow as pa  # large, and needs the extra `tables`
 
-    named = {"key": pa.binary(32), "model": "string"}
-    return pa.schema(list((named | _TOLD | {"failure": "string"} | _FLAGS).items()))
+    types = {"key": pa.binary(32), "latency_s": pa.float64()}
+    types |= dict.fromkeys(_COUNTS, pa.int64()) | dict.fromkeys(_FLAGS, pa.bool_())
+    return pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
 
 
 def write_calls(calls: Calls, path: Path) -> None:
@@ -104,7 +100,7 @@ def write_calls(calls: Calls, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [{"key": bytes.fromhex(key), **_row(calls[key])} for key in sorted(calls)]
+    rows = [_row(key, calls[key]) for key in sorted(calls)]
     content = io.BytesIO()
     pq.write_table(
         pa.Table.from_pylist(rows, _schema()),
@@ -131,20 +127,17 @@ def read_calls(path: Path | BinaryIO) -> dict[str, Call]:
     return {row["key"].hex(): _call(row) for row in rows}
 
 
-def _row(call: Call) -> dict[str, Any]:
-    if isinstance(call.outcome, Completion):
-        done = call.outcome
-        failure = ""
-    else:
-        done = Completion(str(call.outcome), 0, 0, 0.0)
-        failure = next(kind for kind, error in _FAILURES.items() if type(call.outcome) is error)
-    values = {name: getattr(done, name) for name in (*_TOLD, *_FLAGS)}
-    return {"model": call.model, **values, "failure": failure}
+def _row(key: str, call: Call) -> dict[str, Any]:
+    done, failure = call.outcome, ""
+    if not isinstance(done, Completion):
+        failure = next(kind for kind, error in _FAILURES.items() if type(done) is error)
+        done = Completion(str(done), 0, 0, 0.0)
+    values = {name: getattr(done, name) for name in _TOLD}
+    return {"key": bytes.fromhex(key), "model": call.model, "failure": failure, **values}
 
 
 def _call(row: Mapping[str, Any]) -> Call:
     if row["failure"]:
         return Call(row["model"], _FAILURES[row["failure"]](row["text"]))
-    values = {name: row[name] for name in _TOLD}
-    values |= {name: bool(row[name]) for name in _FLAGS}
+    values = {name: row[name] for name in _TOLD} | {name: bool(row[name]) for name in _FLAGS}
     return Call(row["model"], Completion(**values, cached=True))

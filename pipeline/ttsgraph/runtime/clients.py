@@ -5,26 +5,21 @@ cached.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager as Opening
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ttsgraph.base import errors
 from ttsgraph.base.ending import GO_ON
-from ttsgraph.base.errors import (
-    CallFailed,
-    ContextOverflow,
-    EndpointError,
-    PromptRefused,
-    RunStopped,
-    SettingsError,
-)
+from ttsgraph.base.errors import EndpointError, RunStopped
 from ttsgraph.base.state import STATE
-from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy, Fault
+from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy
+from ttsgraph.endpoints.faults import Fault
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import CachedClient, CallCache
@@ -39,14 +34,7 @@ from ttsgraph.models.client import (
     rare_collections,
 )
 from ttsgraph.models.dialect import HABITS, DialectStore
-from ttsgraph.models.recording import (
-    ENGINE,
-    REPLAY,
-    Call,
-    ReplayClient,
-    read_calls,
-    read_engine,
-)
+from ttsgraph.models.recording import ENGINE, REPLAY, Call, ReplayClient, read_calls, read_engine
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
@@ -71,17 +59,15 @@ class LazyClient(Client):
     raises errors from opening it.
     """
 
-    def __init__(
-        self, open_inner: Callable[[], contextlib.AbstractAsyncContextManager[Client]]
-    ) -> None:
-        self._open = open_inner
+    def __init__(self, opened: Callable[[], Opening[Client]]) -> None:
+        self._opened = opened
         self._held = AsyncExitStack()
         self._opening: asyncio.Task[Client] | None = None
 
     async def complete(self, request: Request) -> Completion:
         """Return the inner client's answer. Also raises errors from opening it."""
         if self._opening is None:
-            self._opening = asyncio.create_task(self._held.enter_async_context(self._open()))
+            self._opening = asyncio.create_task(self._held.enter_async_context(self._opened()))
         # The opening is shielded: a cancelled call must not stop servers that others wait for.
         inner = await asyncio.shield(self._opening)
         return await inner.complete(request)
@@ -105,26 +91,33 @@ async def open_client(
     """
     async with AsyncExitStack() as held:
         held.enter_context(rare_collections())
-        if (recorded := _recorded(state)) is not None:
-            yield CachedClient(recorded)
-        elif profile.engine.kind == "simulated":
-            yield CachedClient(_simulated(profile))  # simulating is cheaper than looking up
-        else:
-            own = contextlib.closing(open_cache(state)) if store is None else nullcontext(store)
-            cache = held.enter_context(own)
+        own = _without_endpoints(profile, state)
+        if own is None:
+            cache = store or held.enter_context(closing(open_cache(state)))
             opened = partial(_online, profile, state)
             # Endpoints that are already running are checked before any work.
             here = profile.hosted or profile.elsewhere
             client = await held.enter_async_context(
-                contextlib.aclosing(LazyClient(opened)) if here else opened()
+                aclosing(LazyClient(opened)) if here else opened()
             )
             yield CachedClient(client, cache)
+        else:
+            yield CachedClient(own)
 
 
 def _recorded(state: Path) -> ReplayClient | None:
     """Return a client of the project's recorded calls, or None if it has none."""
     path = state / REPLAY
     return ReplayClient(read_calls(path)) if path.exists() else None
+
+
+def _without_endpoints(profile: Profile, state: Path) -> Client | None:
+    """Return a client of recorded calls or a simulation, whose answers need no cache, or None if
+    the profile's models have endpoints.
+    """
+    if profile.engine.kind != "simulated":
+        return _recorded(state)
+    return _recorded(state) or _simulated(profile)
 
 
 def _simulated(profile: Profile) -> SimulatedClient:
@@ -165,7 +158,7 @@ async def connect(
 
     served = endpoints(profile, local, state)
     client = OpenAIClient(served, retries, policy, DialectStore(state / HABITS))
-    async with contextlib.aclosing(client):
+    async with aclosing(client):
         await client.check()
         yield client
 
@@ -191,41 +184,32 @@ async def open_agent(
     pooled = profile.pool[agent.model] if agent.base_url is None else None
     revision = pooled.identity if pooled else agent.revision
     price = profile.agent_price()
-    with contextlib.ExitStack() as held:
+    with ExitStack() as held:
         client: Client | None = _recorded(state)
         cache = None
         if client is None:
             local = held.enter_context(running_servers(profile, state)) if pooled else {}
-            cache = held.enter_context(contextlib.closing(open_cache(state)))
+            cache = held.enter_context(closing(open_cache(state)))
             spec = ModelSpec.outside(agent.model, agent.model, price, revision)
-            asked = agent_client(agent_endpoint(profile, local, state), agent)
-            client = MeteredClient(asked, meter, ModelPool((spec,)))
-        async with contextlib.aclosing(CachedClient(client, cache, calls)) as cached:
+            own = endpoints(profile, local, state)[agent.model] if pooled else agent_endpoint(agent)
+            client = MeteredClient(agent_client(own, agent), meter, ModelPool((spec,)))
+        async with aclosing(CachedClient(client, cache, calls)) as cached:
             yield speaker(cached, agent, f"agent-{revision}", price)
 
 
-def agent_endpoint(
-    profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE
-) -> Endpoint:
-    """Return the endpoint of the agent's model: its own, or a pool model's."""
+def agent_endpoint(agent: AgentSettings) -> Endpoint:
+    """Return the endpoint of an agent's model that is not a pool model's."""
     from ttsgraph.endpoints.endpoint import Endpoint
 
-    agent = profile.agent
-    if agent.base_url is None:
-        return endpoints(profile, local, state)[agent.model or ""]
-    return Endpoint((agent.base_url,), agent.model or "", agent.api_key_env)
+    return Endpoint((agent.base_url or "",), agent.model or "", agent.api_key_env)
 
 
 def agent_client(endpoint: Endpoint, settings: AgentSettings) -> Client:
     """Return the client of an agent's model, which sends requests like the clients of the pool."""
     from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 
-    dialect = replace(
-        endpoint.dialect,
-        tokens_key=settings.tokens_key,
-        left_out=endpoint.dialect.left_out | {"top_p"},  # few agent models accept it
-        form=settings.response_format,
-    )
+    left_out = endpoint.dialect.left_out | {"top_p"}  # few agent models accept it
+    dialect = replace(endpoint.dialect, left_out=left_out, form=settings.response_format)
     return OpenAIClient(
         {settings.model or "": replace(endpoint, dialect=dialect, seeds=False)},
         Retries(settings.max_retries, timeout_s=settings.timeout_s),
@@ -250,14 +234,15 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
         call = asyncio.run_coroutine_threadsafe(client.complete(request), loop)
         try:
             completion = call.result()
-        except PromptRefused:
+        except errors.PromptRefused:
             completion = Completion("", 0, 0, 0.0)
-        except ContextOverflow as failure:
+        except errors.ContextOverflow as failure:
             raise EndpointError(f"agent {failure}; lower agent.context_tokens") from None
-        except (EndpointError, CallFailed) as failure:
+        except EndpointError as failure:
+            raise EndpointError(f"agent {failure}") from None
+        except errors.CallFailed as failure:
             fault = failure.__cause__
-            refused = isinstance(fault, Fault) and fault.status in (400, 422)
-            if refused or isinstance(failure, EndpointError):
+            if isinstance(fault, Fault) and fault.status in (400, 422):
                 raise EndpointError(f"agent {failure}") from None
             raise RunStopped(f"agent {failure}; {GO_ON}") from None
         return AgentReply(completion, price.of(completion))
@@ -305,7 +290,7 @@ def endpoints(
                 here = replace(here, served_as=source, seeds=False, lists_models=False)
             found[name] = here
         elif not model.base_urls:
-            raise SettingsError(
+            raise errors.SettingsError(
                 f"pool model {name!r}: expected a base_url, or an engine that starts servers"
                 " (vllm), found neither"
             )
@@ -365,11 +350,12 @@ def _is_served(name: str, model: ModelSettings) -> bool:
     """Return True if every endpoint of the model lists it; an unreachable endpoint lists no
     models.
     """
-    from ttsgraph.endpoints.transport import ask_once, listed_by
+    from ttsgraph.endpoints.endpoint import list_models
 
     endpoint = endpoint_of(name, model)
-    lists = (partial(listed_by, to=endpoint.target(url, "/models")) for url in model.base_urls)
+    endpoint.target("")  # reports a missing key
     try:
-        return all(endpoint.serves(ask_once(NEWCOMERS_S, listed)) for listed in lists)
-    except Fault:
+        lists = (list_models(endpoint, url, NEWCOMERS_S) for url in model.base_urls)
+        return all(endpoint.serves(listed or ()) for listed in lists)
+    except EndpointError:
         return False

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import STATE
-from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe, trouble
-from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.models.dialect import HABITS, DialectStore
@@ -85,7 +84,7 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
     """Send a test request to each model at each base_url, and to the agent; store the learned
     dialects for later runs.
     """
-    habits = RelearnedDialects(state / HABITS)
+    habits = DialectStore(state / HABITS)
     timeout_s = min(LONGEST_S, profile.engine.timeout_s)
     calls = []
     for name, model in profile.pool.items():
@@ -96,41 +95,35 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
             calls.append(_reach(f"model {name}", at, request, timeout_s, habits))
     agent = profile.agent
     if agent.kind == "llm" and agent.base_url is not None and agent.model is not None:
-        endpoint, asked = agent_endpoint(profile, {}), probe(agent.model)
+        endpoint, asked = agent_endpoint(agent), probe(agent.model)
         calls.append(_reach(f"agent {agent.model}", endpoint, asked, timeout_s, DialectStore()))
     return list(await asyncio.gather(*calls))
-
-
-class RelearnedDialects(DialectStore):
-    """Store of dialects that returns none, so that each is learned again and the new one kept."""
-
-    def get(self, name: str) -> None:
-        """Return None, so that every dialect is learned again."""
 
 
 async def _reach(
     subject: str, endpoint: Endpoint, request: Request, timeout_s: float, habits: DialectStore
 ) -> Finding:
-    """Send a test request to one model at one base URL, and return the finding."""
+    """Send a test request to one model at one base URL, and return the finding. The dialect is
+    learned again, and replaces the stored one.
+    """
     url = endpoint.base_urls[0]
     listed: Iterable[str] = ()
     try:
-        retries = Retries(0, timeout_s=timeout_s)
-        client = OpenAIClient({request.model: endpoint}, retries, FailurePolicy(), habits)
+        client = OpenAIClient({request.model: endpoint}, Retries(0, timeout_s=timeout_s))
         async with aclosing(client):
-            listed = await client.listed(url, request.model) or ()
+            listed = await endpoint.listed(client.http, url) or ()
             answer = await client.once(url, request)
-            client.keep(request)
-            how = client.manner(request).words
     except Exception as error:  # the server may be anything, so any error is possible
         cause = error.__cause__ if isinstance(error, EndpointError) else error
         if not isinstance(cause, Exception):  # the key is not set or can't be sent
             return Finding(subject, False, str(error))
-        return Finding(subject, False, *trouble(cause, endpoint, url, listed))
+        return Finding(subject, False, *endpoint.trouble(cause, url, listed))
+    how = client.manner(request)
+    habits.keep(how.name, how.dialect)
     if listed and endpoint.lists_models and not endpoint.serves(listed):
         found = f"{url} answers, but doesn't list {endpoint.served_as!r} ({names_of(listed)})"
         advice = "correct served_as, or set `listed: false` if the name is right"
         return Finding(subject, False, found, advice)
     tokens = f"{answer.prompt_tokens} prompt and {answer.completion_tokens} answer tokens"
-    asked = f"; requests are sent {how}" if how else ""
+    asked = f"; requests are sent {how.dialect.words}" if how.dialect.words else ""
     return Finding(subject, True, f"{url} answered in {answer.latency_s:.1f} s, {tokens}{asked}")

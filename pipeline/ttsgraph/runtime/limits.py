@@ -15,27 +15,20 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
-from ttsgraph.base.errors import CallFailed, DataError, LimitReached, NoAnswer, PromptRefused
+from ttsgraph.base.errors import DataError, LimitReached, PromptRefused
 from ttsgraph.base.files import checked_json, checked_text, locked, write_text
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.evaluation.progress import Expense
-from ttsgraph.models.client import (
-    OUTGOING,
-    ROOM,
-    Client,
-    Completion,
-    Deferred,
-    OutgoingRequests,
-    Request,
-    Wrapper,
-)
+from ttsgraph.models import client as calling
+from ttsgraph.models.client import OUTGOING, Completion, OutgoingRequests, Request
 from ttsgraph.models.recording import Calls
 from ttsgraph.pool.spec import ModelPool, Price
 from ttsgraph.settings.stages import LimitSettings
@@ -119,6 +112,7 @@ def project_meter(
         yield Meter(limits, account.read(), account.write, tell)
 
 
+@dataclass(eq=False)
 class Meter:
     """Meter of a search's spending, including the spending `before` this start.
 
@@ -126,29 +120,23 @@ class Meter:
     `note_now`; `tell` receives the spending after each change.
     """
 
-    def __init__(
-        self,
-        limits: LimitSettings,
-        before: Expense = NO_SPENDING,
-        note: Callable[[Expense], None] = lambda spent: None,
-        tell: Callable[[Expense], None] = lambda spent: None,
-    ) -> None:
-        self.limits = limits
-        self._dollars = limits.dollars or math.inf
-        self._tokens = limits.tokens or math.inf
-        self._before = before
-        self._note = note
-        self._tell = tell
-        self._paid = before  # without the time, which is measured separately
-        self._started = time.monotonic()
-        self._noted = before
-        self._held = NO_SPENDING
-        self._under_way = 0
-        self._answers = 0
-        self._answered = NO_SPENDING
-        self._refused = False
-        self._turn = asyncio.Lock()  # first come, first served
-        self._freed = asyncio.Event()
+    limits: LimitSettings
+    before: Expense = NO_SPENDING
+    note: Callable[[Expense], None] = lambda spent: None
+    tell: Callable[[Expense], None] = lambda spent: None
+    _held: Expense = NO_SPENDING
+    _under_way: int = 0
+    _answers: int = 0
+    _answered: Expense = NO_SPENDING
+    _refused: bool = False
+    _started: float = field(default_factory=time.monotonic)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # first come, first served
+    _freed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._dollars = self.limits.dollars or math.inf
+        self._tokens = self.limits.tokens or math.inf
+        self._paid = self._noted = self.before  # paid: without the time, which is measured
 
     @property
     def spent(self) -> Expense:
@@ -158,7 +146,7 @@ class Meter:
     @property
     def now(self) -> Expense:
         """Spending since this start."""
-        return self.spent - self._before
+        return self.spent - self.before
 
     def pay(self, completion: Completion, dollars: float) -> None:
         """Count a call that cost `dollars`, unless it came from the cache."""
@@ -171,7 +159,7 @@ class Meter:
     def add(self, spent: Expense) -> None:
         """Count spent dollars and tokens; seconds are measured separately."""
         self._paid += replace(spent, wall_s=0.0)
-        self._tell(self.spent)
+        self.tell(self.spent)
         self._keep()
 
     @asynccontextmanager
@@ -183,13 +171,16 @@ class Meter:
         flight, so that the search ends without cutting off a call.
         """
         async with self._turn:
-            while not self._refused and not self._take(most):
+            while not self._refused and not self._has_room(most):
                 self._refused = not self._under_way
                 if not self._refused:
                     self._freed.clear()
                     await self._freed.wait()
             if self._refused:
                 raise self.stop(most)
+            self._under_way += 1
+            self._held += most
+            self._keep()
         try:
             yield
         finally:
@@ -219,16 +210,11 @@ class Meter:
         needed = self._paid + self._held + most
         return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
 
-    def _take(self, most: Expense) -> bool:
-        """Reserve `most` and return True if it fits; together, reservations never exceed half of
-        the remaining limits, unless there is only one.
+    def _has_room(self, most: Expense) -> bool:
+        """Return True if `most` can be reserved; together, reservations never exceed half of the
+        remaining limits, unless there is only one.
         """
-        if not self._fits(most) or (self._under_way and not self._fits(self._held + most + most)):
-            return False
-        self._under_way += 1
-        self._held += most
-        self._keep()
-        return True
+        return self._fits(most) and (not self._under_way or self._fits(self._held + most + most))
 
     def _keep(self) -> None:
         """Record the spending if the last record is too far from it; record slightly more, so that
@@ -245,7 +231,7 @@ class Meter:
     def note_now(self, more: Expense = NO_SPENDING) -> None:
         """Record the current spending, including the likely cost of calls in flight, and `more`."""
         self._noted = self.spent + self._likely + more
-        self._note(self._noted)
+        self.note(self._noted)
 
     @property
     def over(self) -> bool:
@@ -295,12 +281,12 @@ def counted(completion: Completion, dollars: float) -> Expense:
     return Expense(dollars, tokens)
 
 
-class MeteredClient(Wrapper):
+class MeteredClient(calling.Wrapper):
     """Client that counts each call on a meter, and starts no call whose worst case doesn't fit into
     the limits.
     """
 
-    def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
+    def __init__(self, inner: calling.Client, meter: Meter, pool: ModelPool) -> None:
         super().__init__(inner)
         self.meter = meter
         self._pool = pool
@@ -315,7 +301,7 @@ class MeteredClient(Wrapper):
         """
         found = self._inner.begin(request)
         if not isinstance(found, Completion):
-            return Deferred(partial(self._wait, request, found))
+            return calling.Deferred(partial(self._wait, request, found))
         if self.meter.over and not found.cached:
             raise self.meter.stop()
         return self._paid(request, found)
@@ -358,13 +344,11 @@ class MeteredClient(Wrapper):
 
 def lines_of(calls: Calls) -> Iterator[str]:
     """Yield report lines about refused prompts, cut answers and estimated token counts."""
-    outcomes: dict[str, list[Completion | CallFailed | NoAnswer]] = {}
-    for call in calls.values():
-        outcomes.setdefault(call.model, []).append(call.outcome)
-    for model, found in outcomes.items():
-        answers = [each for each in found if isinstance(each, Completion)]
-        refused = [each for each in found if isinstance(each, PromptRefused)]
-        if refused:
+    by_model = sorted(calls.values(), key=lambda call: call.model)
+    for model, found in groupby(by_model, lambda call: call.model):
+        outcomes = [call.outcome for call in found]
+        answers = [each for each in outcomes if isinstance(each, Completion)]
+        if refused := [each for each in outcomes if isinstance(each, PromptRefused)]:
             yield (
                 f"{model}: its provider refuses {len(refused)} of {len(refused) + len(answers)}"
                 f' prompts ("{refused[0].said}"); they are not sent again, and count as missing,'
@@ -373,8 +357,8 @@ def lines_of(calls: Calls) -> Iterator[str]:
         if cut := sum(each.cut for each in answers):
             yield (
                 f"{model}: {cut} of {len(answers)} answers cut at the token limit; each is asked"
-                f" for once more, with {ROOM} times the tokens, and then graded as it is; raise"
-                " sampling.max_tokens"
+                f" for once more, with {calling.ROOM} times the tokens, and then graded as it is;"
+                " raise sampling.max_tokens"
             )
         if estimated := sum(each.estimated for each in answers):
             yield (

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 from statistics import fmean
 from typing import Any
@@ -21,11 +20,10 @@ from urllib.parse import urlsplit
 from ttsgraph.base.errors import CallFailed, EndpointError, InputError, NoAnswer, RunStopped
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
-from ttsgraph.endpoints import learning
-from ttsgraph.endpoints.endpoint import Endpoint, path_advice, trouble
-from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
-from ttsgraph.endpoints.openai_client import UNLISTED, OpenAIClient, Retries
-from ttsgraph.endpoints.transport import ask_once, listed_by, plain_name
+from ttsgraph.endpoints import openai_client
+from ttsgraph.endpoints.endpoint import Endpoint, list_models, path_advice, plain_name
+from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
 from ttsgraph.models.dialect import TOKENS_KEYS
 from ttsgraph.pool.settings import ModelSettings, price_of
@@ -154,14 +152,7 @@ def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None]:
     """Return the models that an endpoint lists, each with its listed price or None; empty if the
     endpoint has no list. Raises EndpointError if no OpenAI-compatible server answers.
     """
-    url = endpoint.base_urls[0]
-    try:
-        listed = ask_once(TIMEOUT_S, partial(listed_by, to=endpoint.target(url, "/models")))
-    except Fault as fault:
-        if fault.status in UNLISTED:
-            return {}
-        found, advice = trouble(fault, endpoint, url, path="/models")
-        raise EndpointError(f"{found}; {advice}") from fault
+    listed = list_models(endpoint, endpoint.base_urls[0], TIMEOUT_S) or {}
     return {name: price_in(entry) for name, entry in listed.items()}
 
 
@@ -305,7 +296,7 @@ async def ask_each(
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
     sampling = Sampling(TEMPERATURE, 1.0, LEAST_ROOM)
-    learning.log.disabled = True  # each model's line already names what it refuses
+    openai_client.log.disabled = True  # each model's line already names what it refuses
     works = []
     for name, offer in pool.items():
         requests = [Request(name, "probe", prompt, sampling) for prompt in prompts]
@@ -313,7 +304,7 @@ async def ask_each(
     try:
         results = await asyncio.gather(*works)
     finally:
-        learning.log.disabled = False
+        openai_client.log.disabled = False
         await client.aclose()
     failed = [each for each in results if isinstance(each, str)]
     return [each for each in results if isinstance(each, ProbedModel)], failed
@@ -343,7 +334,7 @@ async def _described(
         more = await asyncio.gather(*map(client.complete, others), return_exceptions=True)
         answers += [each for each in more if isinstance(each, Completion)]
     calls += answers[1:]
-    dialect = client.manner(request)
+    dialect = client.manner(request).dialect
     if dialect.bound == "max_completion_tokens":
         entry["tokens_key"] = dialect.bound
     if left_out := sorted(dialect.left_out - set(TOKENS_KEYS)):

@@ -1,0 +1,206 @@
+"""Failed attempts at calls: the meaning of an endpoint's refusal by the table in `refusals.yaml`,
+and the cause of a failure with its remedy.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+from ttsgraph.base.errors import CallFailed
+from ttsgraph.base.secrets import redact_pieces
+
+Meaning = Literal[
+    "filter", "quota", "key", "model", "more room", "overflow", "full", "system", "parameter",
+    "less room", "",
+]  # fmt: skip
+"""Meanings of a refusal. filter: a content filter refuses the prompt; quota: the account is empty;
+key: the key is refused; model: there is no such model; more room: the token bound was too low to
+finish the answer; overflow: the prompt exceeds the context; full: the prompt and the token bound
+together exceed it; system: the system role is not supported; parameter: a parameter is not
+supported; less room: the token bound is too high; "": anything else.
+"""
+
+REFUSALS: dict[Meaning, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8")
+)
+"""Criteria of the meanings, in the order in which they are tried: HTTP `statuses`, error `codes`
+(reduced to lower-case letters and digits), and regular expressions for the message (`words`).
+"""
+
+SETTLED: frozenset[Meaning] = frozenset(
+    {"filter", "quota", "key", "model", "more room", "overflow"}
+)
+"""Meanings of refusals that no other form of the request can avoid."""
+
+OF_ONE_PROMPT: frozenset[Meaning] = frozenset({"filter", "more room", "overflow", "full"})
+"""Meanings of refusals that say nothing against the server: it may answer another prompt."""
+
+_NAMED = (
+    *("code", "type", "status", "reason", "finish_reason", "native_finish_reason"),
+    *("blockReason", "block_reason"),
+)
+_SAID = ("message", "detail", "error", "msg", "status_msg")
+_DEEPEST = 6
+
+
+def _leaves(told: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield the texts and numbers of an error with their names, down to _DEEPEST levels; OpenAI,
+    vLLM, FastAPI and others nest them differently.
+    """
+    if isinstance(told, dict | list) and depth < _DEEPEST:
+        inner = told.items() if isinstance(told, dict) else [(name, each) for each in told[:20]]
+        for key, value in inner:
+            yield from _leaves(value, key, depth + 1)
+    elif isinstance(told, str | int):
+        yield name, str(told)
+
+
+def bare(code: str) -> str:
+    """Return a code's lower-case letters and digits."""
+    return re.sub(r"[^a-z0-9]", "", code.lower())
+
+
+NO_CONNECTION = "connection refused or broken"
+NO_PROXY = "no connection to the proxy"
+NO_HTTP = "no http URL"
+NO_TLS = "no TLS"
+NO_CERTIFICATE = "a certificate that is not accepted"
+TIMED_OUT = "timed out"
+
+
+class Cause(NamedTuple):
+    """Diagnosis of a failed attempt and its remedy, both with the facts of an endpoint in braces.
+    `users`: only the user can fix it.
+    """
+
+    found: str
+    advice: str
+    users: bool = False
+
+
+CAUSES = {
+    "key": Cause("{where} refuses {key}{status}", "correct {variable}", True),
+    "quota": Cause("{where} requires payment{status}", "check the key's account", True),
+    "model": Cause("{where} has no model {model!r}{status}", "correct served_as{listed}", True),
+    "path": Cause("nothing at {where}{path}{status}", "{path_advice}", True),
+    "https": Cause("{where} expects https{status}", "write https:// in base_url", True),
+    "busy": Cause("{where} can't answer now{status}", "try again later"),
+    "request": Cause("{where} refuses the request{status}", "see left_out in docs/own-models.md"),
+    "other API": Cause("{where} is no OpenAI-compatible server: {kind}{status}", "{path_advice}"),
+    TIMED_OUT: Cause("{where} does not answer in time", "check its server"),
+    NO_HTTP: Cause("{where} is no http URL", "write http:// or https:// in base_url", True),
+    NO_TLS: Cause("no https at {where}: it answers without TLS", "write http:// in base_url", True),
+    NO_CERTIFICATE: Cause("{where} has {kind}", "correct base_url, or set SSL_CERT_FILE", True),
+    NO_PROXY: Cause("no connection to {proxy}{status}", "correct that variable, or set NO_PROXY"),
+    NO_CONNECTION: Cause(
+        "no server at {where}: the connection is refused or broken",
+        "start the server, or correct base_url (its scheme, host and port)",
+    ),
+}
+"""Causes of failed attempts by name."""
+
+OVERLOADED = (408, 429, 503, 529)
+TRANSIENT = (408, 409, 425, 429)
+LONGEST_SAID = 200
+"""Maximum number of characters of a server's message that an error quotes."""
+
+
+@dataclass(eq=False)
+class Fault(CallFailed):
+    """Error of one failed attempt at a call.
+
+    `kind` is our own text, never the server's, because it appears in logs and reports. `overload`:
+    the server was overloaded. `unreached`: no server received the request. `retry`: another attempt
+    may succeed; a `meaning` in SETTLED rules that out. `words` is the server's message with its
+    meaning and the parameter that it names, if any; `status` is the HTTP status.
+    """
+
+    kind: str
+    retry: bool = True
+    overload: bool = False
+    retry_after_s: float | None = None
+    unreached: bool = False
+    status: int | None = None
+    meaning: Meaning = ""
+    words: str = ""
+    param: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.kind)
+        self.retry = self.retry and self.meaning not in SETTLED
+
+    def names(self, parameter: str) -> bool:
+        """Return True if the server's message is about this parameter."""
+        if self.param is not None:
+            return self.param == parameter
+        return re.search(rf"(?<![A-Za-z_]){parameter}(?![A-Za-z_])", self.words) is not None
+
+    @property
+    def cause(self) -> str:
+        """Name of the cause, one of the keys of CAUSES."""
+        status = self.status
+        if "HTTP request" in self.words and "HTTPS" in self.words:
+            return "https"  # wording of nginx and Go
+        if self.meaning in CAUSES:
+            return self.meaning
+        if status is None:
+            return self.kind if self.kind in CAUSES else "other API"
+        if status in (404, 405) or 300 <= status < 400:
+            return "path"
+        named = {403: "key", 407: NO_PROXY}
+        return named.get(status, "busy" if self.retry else "request")
+
+    def said(self, secrets: Sequence[str] | None = None) -> str:
+        """Return the server's message as one line without secrets, or "" if there is none."""
+        shown = "".join(letter if letter.isprintable() else " " for letter in self.words)
+        line = redact_pieces(" ".join(shown.split()), secrets)
+        return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
+
+    def quoted(self, secrets: Sequence[str] | None = None) -> str:
+        """Return the server's message in brackets, to follow a text, or "" if there is none."""
+        line = self.said(secrets)
+        return f" ({line})" if line else ""
+
+
+def refusal(kind: str, told: Any, code: int | None = None, **more: Any) -> Fault:
+    """Return the fault for an error that a server sent as text or plain data, with its meaning and
+    the parameter that it names.
+
+    If the HTTP status `code` is given, only meanings with this status apply; redirects, and client
+    errors other than those in TRANSIENT, rule out a retry.
+    """
+    if isinstance(told, str):
+        try:
+            told = json.loads(told)
+        except (ValueError, RecursionError):
+            told = {"message": "" if told.lstrip().startswith("<") else told}  # skip HTML pages
+    codes: set[str] = set()
+    texts: list[str] = []
+    for name, value in _leaves(told):
+        if name in _NAMED:
+            codes.update(map(bare, value[:80].split(":")))
+        elif name in _SAID:
+            texts.append(value[:2000])
+        elif name == "param" and re.fullmatch(r"\w+", value) and value != "None":  # of LiteLLM
+            more.setdefault("param", value)
+    words = texts[0] if texts else json.dumps(told)[:2000]
+    by_status: dict[int | None, Meaning] = {401: "key", 402: "quota"}
+    meaning = by_status.get(code, "")
+    for each, row in REFUSALS.items():
+        pattern = re.compile("|".join(row["words"]), re.IGNORECASE | re.DOTALL)
+        coded = codes.intersection(row.get("codes", "").split())
+        fits = code is None or code in row["statuses"]
+        if fits and (coded or any(map(pattern.search, [words, *texts]))):
+            meaning = each
+            break
+    if code is not None:
+        more["retry"] = not 300 <= code < 500 or code in TRANSIENT
+        more["overload"] = code in OVERLOADED
+    return Fault(kind, meaning=meaning, words=words, **more)
