@@ -25,9 +25,8 @@ from ttsgraph.graphs.stopping import LOSSLESS
 from ttsgraph.models.client import Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief, affordable, legal_counts
-from ttsgraph.searching.contest.adaptive import adaptive_contenders, vote
 from ttsgraph.searching.contest.ballots import mixed
-from ttsgraph.searching.contest.contenders import Contenders, probes
+from ttsgraph.searching.contest.contenders import Contenders, probes, vote
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import make_searcher
@@ -101,11 +100,11 @@ def of_contest(brief: Brief) -> Iterator[CollaborationGraph]:
     contenders = Contenders(brief)
     yield from contenders.graphs
     yield from probes(contenders)
-    yield from adaptive_contenders(contenders)
+    yield from contenders.adaptive
     rng = np.random.default_rng(0)
     draws = rng.integers(0, 3, (40, len(QUESTIONS)))
     yield from mixed(brief, lambda model: draws)
-    adaptive = list(adaptive_contenders(contenders))
+    adaptive = list(contenders.adaptive)
     for graph in [*list(contenders.graphs)[:20], *adaptive[:20]]:
         if (made := changed(graph, brief, rng)) is not None:
             yield made
