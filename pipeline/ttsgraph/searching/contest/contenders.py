@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, combinations, product
 
+from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import calls_within
 from ttsgraph.graphs.graph import CollaborationGraph, Node
@@ -431,12 +432,8 @@ def tiers(brief: Brief) -> list[str]:
     scores = brief.single_scores
     price = brief.cost.single
     cheap_first = sorted(brief.cost.pool, key=lambda name: (price(name), -scores.get(name, 0.0)))
-    front = set[str]()
-    best = -1.0
-    for name in cheap_first:
-        if scores.get(name, 0.0) > best:
-            front.add(name)
-            best = scores.get(name, 0.0)
+    points = [(scores.get(name, 0.0), price(name)) for name in cheap_first]
+    front = {cheap_first[k] for k in pareto_front(points)}
     ranked = sorted(cheap_first, key=lambda name: (name not in front, -scores.get(name, 0.0)))
     return [name for name in cheap_first if name in ranked[:TIERS]]
 
