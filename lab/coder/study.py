@@ -25,7 +25,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import VOTER
 from ttsgraph.graphs.topologies import until_passed
-from ttsgraph.searching.contest.adaptive import STOPS, vote
+from ttsgraph.searching.contest.contenders import STOPS, vote
 from ttsgraph_flows.ending import EXIT_CODES, guarded
 from ttsgraph_flows.stage import load_stage
 

@@ -24,9 +24,8 @@ from ttsgraph.graphs.stopping import LOSSLESS
 from ttsgraph.models.client import Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief, affordable, legal_counts
-from ttsgraph.searching.contest.adaptive import adaptive_contenders, vote
 from ttsgraph.searching.contest.ballots import mixed
-from ttsgraph.searching.contest.contenders import Contenders, probes
+from ttsgraph.searching.contest.contenders import Contenders, probes, vote
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import make_searcher
@@ -100,11 +99,11 @@ def of_contest(brief: Brief) -> Iterator[CollaborationGraph]:
     contenders = Contenders(brief)
     yield from contenders.graphs
     yield from probes(contenders)
-    yield from adaptive_contenders(contenders)
+    yield from contenders.adaptive
     rng = np.random.default_rng(0)
     draws = rng.integers(0, 3, (40, len(QUESTIONS)))
     yield from mixed(brief, lambda model: draws)
-    adaptive = list(adaptive_contenders(contenders))
+    adaptive = list(contenders.adaptive)
     for graph in [*list(contenders.graphs)[:20], *adaptive[:20]]:
         if (made := changed(graph, brief, rng)) is not None:
             yield made
@@ -140,28 +139,25 @@ def test_arms_of_the_test_may_run(seed):
 
 
 class TestTheRule:
-    COST = CostModel(
-        ModelPool([ModelSpec("a", "f", 1e8, 1e8, 2, 8, Price(1, 1))]), Lengths(100, 50), "dollars"
-    )
-    CALL = COST.single("a")
-
     def test_a_route_counts_the_nodes_that_one_question_asks(self):
         branches = [topologies.parallel(["a"] * 4, "a", VOTER), topologies.chain(["a"] * 3)]
         route = topologies.routed(ROUTER, branches)
-        assert Budget(self.COST, max_nodes=5).admits(route)
-        assert not Budget(self.COST, max_nodes=4).admits(route)
+        assert brief_with("a", max_nodes=5).budget.admits(route)
+        assert not brief_with("a", max_nodes=4).budget.admits(route)
 
     def test_the_worst_case_holds_where_costs_are_means(self):
         graph = vote(["a"] * 12, LOSSLESS)
-        mean = MeanCost(self.COST, agreeing, len(QUESTIONS))
-        assert Budget(mean, 10 * self.CALL, of="mean").admits(graph)
-        most = Budget(mean, 10 * self.CALL, of="mean", worst=10 * self.CALL)
-        assert "budget.worst" in most.why_not(graph)
+        brief = on_average(brief_with("a", of="mean", limit=1e-3, max_nodes=20))
+        limit = 10 * brief.cost.single("a")
+        mean = replace(brief.budget, limit=limit)
+        assert mean.admits(graph)
+        assert "budget.worst" in replace(mean, worst=limit).why_not(graph)
 
     def test_a_role_that_a_profile_lacks_may_not_run(self):
         graph = topologies.parallel(["a"] * 2, "a", FUSER)
-        assert "fuser" in Budget(self.COST, roles=(ASSISTANT, VOTER)).why_not(graph)
-        assert Budget(self.COST, roles=(ASSISTANT, FUSER)).admits(graph)
+        budget = brief_with("a").budget
+        assert budget.admits(graph)
+        assert "fuser" in replace(budget, roles=(ASSISTANT, VOTER)).why_not(graph)
 
 
 class Answering:

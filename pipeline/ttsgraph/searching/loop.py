@@ -14,7 +14,6 @@ earlier calls from the call cache.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -139,7 +138,7 @@ async def evaluate(state: State, proposals: Sequence[Proposal], bench: Bench) ->
     jobs = [(each.graph, [questions[k] for k in each.places.tolist()]) for each in proposals]
     feedbacks = await bench.environment.evaluate_all(jobs, bench.publish) if jobs else []
     for proposal, feedback in zip(proposals, feedbacks, strict=True):
-        proposal.feedback = feedback
+        proposal.ran = feedback
 
 
 def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: Bench) -> None:
@@ -194,8 +193,10 @@ def to_validate(
         reached = proposer.results(state)
         own = [each for each in reached if may_run(state, proposer, each[1], bench)]
         if reached and not own:
-            values = [ranked(state.brief.objective.value(seen)) for _, seen in scored]
-            own = [(state.iteration, scored[int(np.argmax(values))][0])]
+            # a graph without a score ranks last
+            values = [state.brief.objective.value(seen) for _, seen in scored]
+            best = int(np.argmax(np.nan_to_num(values, nan=-np.inf)))
+            own = [(state.iteration, scored[best][0])]
         for number, graph in own:
             found_by = state.credit(graph, proposer.origin(graph, number))
             if graph not in state.ranking.validated:
@@ -205,11 +206,6 @@ def to_validate(
         snapshot |= proposer.snapshot()
     scores = [seen.accuracy for _, seen in scored]
     return Validation(state.iteration, scores, results, [*new.values()], snapshot)
-
-
-def ranked(value: float) -> float:
-    """Return the value to rank a graph by; a graph without a score ranks last."""
-    return -math.inf if math.isnan(value) else value
 
 
 def conclude(state: State, done: Validation, bench: Bench) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
@@ -41,15 +41,19 @@ values, the cheaper one leads.
 LEAST_QUESTIONS = 16
 """Minimum number of questions that a graph must have been run on to lead."""
 
+NOTHING = Feedback(())
+"""Feedback on a graph that was not run."""
+
 GraphAt = tuple[CollaborationGraph, IntArray]
 """Graph, and the indices of the questions that it is run on."""
 
 
 @dataclass(slots=True)
 class Proposal:
-    """Graph to run on the questions with the indices `places`, and the outcome once it has run.
-    `failed` means that too few questions could be scored for a fair comparison. `found_by` is the
-    origin of the graph when it was first proposed, and `method` the proposer of this proposal.
+    """Graph to run on the questions with the indices `places`, and its feedback once it has run
+    (`ran`). `failed` means that too few questions could be scored for a fair comparison. `found_by`
+    is the origin of the graph when it was first proposed, and `method` the proposer of this
+    proposal.
     """
 
     graph: CollaborationGraph
@@ -57,14 +61,8 @@ class Proposal:
     split: Split = "train"
     found_by: str = ""
     method: str = ""
-    feedback: Feedback | None = None
+    ran: Feedback = NOTHING
     failed: bool = False
-
-    @property
-    def ran(self) -> Feedback:
-        """Feedback on the proposal, which must have been run."""
-        assert self.feedback is not None, "expected a proposal that was run"
-        return self.feedback
 
 
 @dataclass(slots=True)
@@ -151,19 +149,15 @@ class State:
     def learn(self, proposals: Sequence[Proposal]) -> None:
         """Add the evidence of proposals that were run."""
         for proposal in proposals if self.learns else ():
-            graph, feedback = proposal.graph, proposal.ran
-            self.evidence.add(graph, feedback)
-            if not feedback.n_scored:  # no question has a score, so there is no result to compare
-                if graph not in self.evidence.graphs:
-                    self.labels.pop(graph, None)
-                continue
-            if (previous := self.feedbacks.get(graph)) is not None:
-                feedback = Feedback(
-                    previous.results + feedback.results,
-                    previous.usage + feedback.usage,
-                    previous.wall_s + feedback.wall_s,
-                )
-            self.feedbacks[graph] = feedback
+            graph, ran = proposal.graph, proposal.ran
+            self.evidence.add(graph, ran)
+            if ran.n_scored:
+                before = self.feedbacks.get(graph, NOTHING)
+                results = before.results + ran.results
+                both = Feedback(results, before.usage + ran.usage, before.wall_s + ran.wall_s)
+                self.feedbacks[graph] = both
+            elif graph not in self.evidence.graphs:  # without a score there is nothing to compare
+                self.labels.pop(graph, None)
 
     def was_run(self, graph: CollaborationGraph) -> bool:
         """Return True if a graph was run on at least a few questions, or if all of its calls have
@@ -181,27 +175,24 @@ class State:
         a budget of mean cost; of graphs with nearly equal values the cheaper one leads. `samples`
         overrides the number of samples in the settings.
         """
-        budget = self.brief.budget
         left = {known.graph for known in self.standings[watched:]} - {self.router}
         self.labels = {graph: label for graph, label in self.labels.items() if graph not in left}
-        model = self.predictor = (
-            self.response(samples)
-            if self.settings.response_model
-            else ConstantModel(self.evidence, tuple(self.brief.cost.pool))
-        )
+        if self.settings.response_model:
+            model: Predictor = self.response(samples)
+        else:
+            model = ConstantModel(self.evidence, tuple(self.brief.cost.pool))
+        self.predictor = model
         thrift = 0.0
-        if budget.of == "mean":
+        if self.brief.budget.of == "mean":
             self.price(model if isinstance(model, ResponseModel) else self.response())
-            budget = self.brief.budget
-            self.labels = {g: label for g, label in self.labels.items() if budget.fits(g)}
-            thrift = THRIFT if math.isfinite(budget.limit) else 0.0
+            fits = self.brief.budget.fits
+            self.labels = {graph: label for graph, label in self.labels.items() if fits(graph)}
+            thrift = THRIFT if math.isfinite(self.brief.budget.limit) else 0.0
+        limit = self.brief.budget.limit
         standings = [self.standing(graph, model) for graph in self.labels]
-        standings.sort(key=lambda each: thrift * each.units / budget.limit - each.value)
-        self.standings = [
-            standing
-            for k, standing in enumerate(standings)
-            if k < watched or standing.graph == self.router
-        ]
+        standings.sort(key=lambda each: thrift * each.units / limit - each.value)
+        later = [each for each in standings[watched:] if each.graph == self.router]
+        self.standings = standings[:watched] + later
         self.labels = {standing.graph: standing.label for standing in self.standings}
 
     def response(self, samples: int | None = None) -> ResponseModel:
@@ -221,9 +212,8 @@ class State:
         """Return a labelled graph as a candidate, valued by a prediction and by its own results."""
         brief = self.brief
         known = valued(graph, model, self.evidence, brief.objective, self.latency)
-        told = known.predicted, known.observed, known.n_scored
         units = brief.cost.graph_cost(graph)
-        return Candidate(graph, self.labels[graph], known.value, known.spread, units, *told)
+        return Candidate(graph, self.labels[graph], units=units, **asdict(known))
 
     def latency(self, graph: CollaborationGraph) -> float:
         """Return the seconds that a question takes: as measured, or else the length of the critical
@@ -249,10 +239,6 @@ class State:
         """Return the results that the loop after this contest starts from: all evidence, and the
         standings without routes.
         """
-        return ContestResult(
-            self.evidence,
-            tuple(standing for standing in self.standings if standing.graph.route is None),
-            len(self.train),
-            self.calls,
-            self.latencies(),
-        )
+        leaders = tuple(each for each in self.standings if each.graph.route is None)
+        known = len(self.train), self.calls, self.latencies()
+        return ContestResult(self.evidence, leaders, *known)

@@ -13,9 +13,8 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.adaptive import STOPS, gated
-from ttsgraph.searching.contest.adaptive import vote as sure_vote
-from ttsgraph.searching.contest.contenders import Contenders, probes
+from ttsgraph.searching.contest.contenders import STOPS, Contenders, gated, probes
+from ttsgraph.searching.contest.contenders import vote as sure_vote
 from ttsgraph.searching.contest.mutations import changed
 
 ROLES = ("assistant", "fuser", "voter")

@@ -49,25 +49,16 @@ def test_before_evidence_a_reader_is_right_as_often_as_what_it_reads():
         assert twice[each] < once[each] <= able[each] < once[each] + 1
 
 
-def seen(rng: np.random.Generator, model: str, alike: bool = False) -> list[Rows]:
-    """Two calls on every question by a model that repairs 0.3, keeps 0.9, takes the right one of
-    several answers in 0.8, and leaves 0.4 of what is wrong blank; by one luck if `alike`.
+def test_what_a_reader_does_is_learnt():
+    """It repairs 0.3, keeps 0.9, takes the right one of several answers in 0.8, and leaves 0.4 of
+    what is wrong blank.
     """
+    rng = np.random.default_rng(1)
     inputs = np.array(READ).T[:, rng.integers(len(READ), size=COUNT)]
     right = ((inputs == 0).any(axis=0)).astype(int) + (~(inputs > 0).any(axis=0))
-    chance = np.choose(right, [0.3, 0.8, 0.9])
-    rows = []
-    luck = rng.random(COUNT)
-    for _ in range(2):
-        fails = np.where(rng.random(COUNT) < 0.4, BLANK, 1)
-        answers = np.where(luck < chance, 0, fails)
-        rows.append(Rows(model, "fuser", 1, np.arange(COUNT), inputs, answers))
-        luck = luck if alike else rng.random(COUNT)
-    return rows
-
-
-def test_what_a_reader_does_is_learnt():
-    found = fitted(*seen(np.random.default_rng(1), "a"))
+    fails = np.where(rng.random(COUNT) < 0.4, BLANK, 1)
+    answers = np.where(rng.random(COUNT) < np.choose(right, [0.3, 0.8, 0.9]), 0, fails)
+    found = fitted(Rows("a", "fuser", 1, np.arange(COUNT), inputs, answers))
     alone = float(logit(DRAWS.expected[0]).mean())
     odds = chances(found, alone=alone)
     for reads, chance in ((WRONG, 0.3), (MIXED, 0.8), (RIGHT, 0.9)):
@@ -78,10 +69,3 @@ def test_what_a_reader_does_is_learnt():
     mine = found.log_odds(0, 1, np.ones((3, 200), dtype=int), np.zeros(200), np.arange(200))
     assert other.mean() == pytest.approx(mine.mean(), abs=0.5)
     assert 0 < mine.std() < 0.5 * other.std()
-
-
-def test_calls_are_alike_as_far_as_pairs_of_them_are():
-    same, apart = (
-        fitted(*seen(np.random.default_rng(2), "b", alike)).habit ** 2 for alike in (True, False)
-    )
-    assert apart < 0.05 < fitted().habit ** 2 < 0.9 < same

@@ -69,35 +69,33 @@ def test_regressions_are_those_of_a_library(rows):
 
 
 @pytest.mark.parametrize(("chances_of", "long"), [(by_topic, 0.0), (by_length, 0.5)])
-def test_specialists_get_what_they_are_best_at(chances_of, long):
-    for seed in range(3):
+def test_specialists_get_what_they_are_best_at_and_one_of_them_may_be_free(chances_of, long):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
-        questions = asked(rng, 400, 8, long)
-        chances = chances_of(questions)
-        route = Learner(questions).route(outcomes(rng, chances), free(chances))
-        assert route is not None
-        others = asked(rng, 2000, 8, long)
-        score, _ = score_of(route.router, route.branches, others, chances_of(others))
-        assert score > chances_of(others).max(axis=1).mean() - 0.02
+        questions, others = asked(rng, 400, 8, long), asked(rng, 700, 8, long)
+        chances, new = chances_of(questions), chances_of(others)
+        learner = Learner(questions)
+        scores, costs = outcomes(rng, chances), free(chances)
+        costs[:, 0] = 0.0
+        for each in (free(chances), costs):
+            route = learner.route(scores, each)
+            assert route is not None
+            assert 0 in route.branches
+            score, _ = score_of(route.router, route.branches, others, new)
+            assert score > new.max(axis=1).mean() - 0.02
 
 
-@pytest.mark.parametrize("n", [150, 400])
-def test_where_the_text_tells_nothing_one_branch_keeps_nearly_all(n):
+def test_where_the_text_tells_nothing_one_branch_keeps_nearly_all():
     lost = []
     for seed in range(8):
-        rng = np.random.default_rng([n, seed])
-        questions = asked(rng, n)
-        chances = np.tile([0.5, 0.45, 0.4], (n, 1))
-        scores = outcomes(rng, chances)
-        route = Learner(questions).route(scores, free(scores))
-        if route is None:
-            lost.append(0.0)
-            continue
-        others = asked(rng, 1000)
-        alone = chances[0, int(scores.mean(axis=0).argmax())]
-        score, _ = score_of(route.router, route.branches, others, np.tile(chances[0], (1000, 1)))
-        lost.append(alone - score)
-    assert np.mean(lost) < 0.005
+        rng = np.random.default_rng(seed)
+        questions, others = asked(rng, 150), asked(rng, 1000)
+        chances = np.tile([0.5, 0.45, 0.4], (1000, 1))
+        scores = outcomes(rng, chances[:150])
+        if (route := Learner(questions).route(scores, free(scores))) is not None:
+            score, _ = score_of(route.router, route.branches, others, chances)
+            lost.append(chances[0, int(scores.mean(axis=0).argmax())] - score)
+    assert sum(lost) / 8 < 0.005
 
 
 def tiers(rng: np.random.Generator, n: int, told: float) -> tuple[list[Question], np.ndarray]:
@@ -158,7 +156,6 @@ def test_whatever_is_learnt_promises_no_more_than_the_budget_and_is_served_as_si
             shares = np.bincount(sent, minlength=router.branches) / n
             assert shares == pytest.approx(router.shares)
             assert promised == pytest.approx(route.cost, rel=1e-2)
-        assert router.decide(questions[0]) in range(router.branches) if router.learnt else True
 
 
 def test_a_question_that_was_asked_twice_says_nothing_of_itself():
@@ -176,12 +173,3 @@ def test_of_few_questions_or_one_candidate_nothing_is_learnt():
         questions = asked(rng, count)
         scores = outcomes(rng, by_topic(questions))[:, :candidates]
         assert Learner(questions).route(scores, free(scores)) is None
-
-
-def test_a_branch_of_a_route_may_be_free():
-    rng = np.random.default_rng(5)
-    questions = asked(rng, 400)
-    scores = outcomes(rng, by_topic(questions))
-    route = Learner(questions).route(scores, np.tile([0.0, 1.0, 1.0, 1.0], (400, 1)))
-    assert route is not None
-    assert 0 in route.branches

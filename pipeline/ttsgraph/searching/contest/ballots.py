@@ -27,14 +27,9 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import Stop
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
-from ttsgraph.searching.contest.adaptive import OVER, STOPS, gated, gates, vote, words
-from ttsgraph.searching.contest.contenders import (
-    MOST_SOURCES,
-    MOST_VOTES,
-    Labelled,
-    bisected,
-    labelled,
-)
+from ttsgraph.searching.contest import contenders as forms
+from ttsgraph.searching.contest.contenders import Labelled
+from ttsgraph.searching.response.evidence import BLANK
 
 STARTS = 2
 PAIRED = 6
@@ -102,11 +97,17 @@ class Ballots:
                 kept.append(model)
         return tuple(kept)
 
-    def share(self, voices: Sequence[str]) -> float:
+    def share(self, voices: Voices) -> float:
         """Return the share of questions that a vote of these voters answers correctly; a tie counts
         as the chance that the right answer wins it.
         """
         return float(_right(self._tally(voices)[None])[0]) if voices else 0.0
+
+    def ordered(self, voices: Voices) -> Voices:
+        """Return the voters, sorted from the best single model to the worst: the earliest voter
+        wins a tie.
+        """
+        return tuple(sorted(voices, key=lambda model: (-self._alone[model], model)))
 
     @cached_property
     def _alone(self) -> dict[str, float]:
@@ -114,38 +115,32 @@ class Ballots:
 
     @cached_property
     def _shown(self) -> dict[str, Tallies]:
-        """Map from each model to its k draws for C questions, one-hot over F forms of answers:
-        (k, F, C).
+        """Map from each model to the tallies of its first 0 to k draws for C questions, by F forms
+        of answers: (k + 1, F, C).
         """
-        forms = max(1, *(int(draws.max(initial=0)) for draws in self.draws.values())) + 1
-        each = np.arange(forms)[:, None]
-        return {m: (draws[:, None, :] == each).astype(np.int16) for m, draws in self.draws.items()}
+        count = max(1, *(int(draws.max(initial=0)) for draws in self.draws.values())) + 1
+        each = np.arange(count)[:, None]
+        shown = {}
+        for model, draws in self.draws.items():
+            after = np.insert(draws, 0, BLANK, axis=0)[:, None, :]
+            shown[model] = (after == each).cumsum(axis=0, dtype=np.int16)
+        return shown
 
-    def _tally(self, voices: Sequence[str]) -> Tallies:
-        return self._added(np.zeros_like(next(iter(self._shown.values()))[0]), (), voices)
-
-    def _added(self, tally: Tallies, voices: Sequence[str], added: Sequence[str]) -> Tallies:
-        """Return the tally of these voters with further voters added."""
-        counts = Counter(voices)
-        for model in added:
+    def _tally(self, voices: Voices) -> Tallies:
+        """Return the tally (F, C) of these voters; draws repeat if there are too few."""
+        tally = np.zeros_like(next(iter(self._shown.values()))[0])
+        for model, count in Counter(voices).items():
             shown = self._shown[model]
-            tally = tally + shown[counts[model] % len(shown)]
-            counts[model] += 1
+            times, more = divmod(count, len(shown) - 1)
+            tally += times * shown[-1] + shown[more]
         return tally
-
-    def ordered(self, voices: Sequence[str]) -> Voices:
-        """Return the voters, sorted from the best single model to the worst: the earliest voter
-        wins a tie.
-        """
-        return tuple(sorted(voices, key=lambda model: (-self._alone[model], model)))
 
     def _grown(self, voices: Voices, limit: float, most: int, fit: Sequence[str]) -> Voices:
         while True:
-            now = self.share(voices)
-            gains = self._gains(voices, now, limit, most, [(model,) for model in fit])
+            gains = self._gains(voices, limit, most, [(model,) for model in fit])
             leading = sorted(gains, key=lambda added: -gains[added])[:PAIRED]
             pairs = combinations_with_replacement(sorted(model for (model,) in leading), 2)
-            gains |= self._gains(voices, now, limit, most, pairs)
+            gains |= self._gains(voices, limit, most, pairs)
             if max(gains.values(), default=0.0) < LEAST_GAIN:
                 return voices
             best = max(gains, key=lambda added: gains[added] / max(self._price(added), 1e-9))
@@ -154,27 +149,25 @@ class Ballots:
             voices = (*voices, *best)
 
     def _gains(
-        self, voices: Voices, now: float, limit: float, most: int, options: Iterable[Voices]
+        self, voices: Voices, limit: float, most: int, options: Iterable[Voices]
     ) -> dict[Voices, float]:
-        """Return, by option, the gain in accuracy over `now` from adding the option's voters.
-        Options are skipped if they are unaffordable, if they exceed `most` voters in total, or if a
-        greedy model would vote twice.
+        """Return, by option, the gain in accuracy from adding the option's voters. Options are
+        skipped if they are unaffordable, if they exceed `most` voters in total, or if a greedy
+        model would vote twice.
         """
         left = limit - self._price(voices)
-        tally = self._tally(voices)
         tallies: dict[Voices, Tallies] = {}
         for added in options:
             both = Counter((*voices, *added))
             once = all(both[model] == 1 for model in added if model in self.greedy)
-            if not once or both.total() > most or self._price(added) > left + 1e-9:
-                continue
-            tallies[added] = self._added(tally, voices, added)
+            if once and both.total() <= most and self._price(added) <= left + 1e-9:
+                tallies[added] = self._tally((*voices, *added))
         if not tallies:
             return {}
-        gains: FloatArray = _right(np.stack(list(tallies.values()))) - now
+        gains = _right(np.stack(list(tallies.values()))) - self.share(voices)
         return dict(zip(tallies, map(rounded, gains.tolist()), strict=True))
 
-    def _price(self, voices: Sequence[str]) -> float:
+    def _price(self, voices: Iterable[str]) -> float:
         return sum(self.prices[model] for model in voices)
 
 
@@ -193,7 +186,7 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
     """Return graphs within the budget, each with its label. `drawn` returns a model's answers in
     calls that read only the question, as classes (k, C) of k draws for C questions.
     """
-    most = min(MOST_VOTES, brief.budget.max_nodes - 1)
+    most = min(forms.MOST_VOTES, brief.budget.max_nodes - 1)
     if VOTER not in brief.roles or most < 2:
         return {}
     stops = brief.budget.of == "mean" and brief.cost.metric != "runtime" and not brief.joint
@@ -205,7 +198,7 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
     draws = {model: drawn(model)[:count] for model, count in counts.items()}
     ballots = Ballots(draws, prices, brief.greedy)
     found = _of_ballots(ballots, ballots.found(limit, most), brief, stops)
-    return labelled(found, brief.budget.admits)
+    return forms.labelled(found, brief.budget.admits)
 
 
 def _of_ballots(
@@ -213,20 +206,20 @@ def _of_ballots(
 ) -> Iterator[Labelled]:
     ends = sorted(brief.cost.pool, key=lambda model: -brief.single_scores.get(model, 0.0))[:ENDS]
     for voices in multisets:
-        for stop in STOPS[:2] if stops else (None,):
+        for stop in forms.STOPS[:2] if stops else (None,):
             for kept in _fitting(partial(_vote, ballots, stop), voices, brief):
                 named = in_words(Counter(ballots.ordered(kept)))
-                yield _vote(ballots, stop, kept), f"{named}, majority{words(stop)}"
+                yield _vote(ballots, stop, kept), f"{named}, majority{forms.words(stop)}"
         for end in ends:
             if FUSER in brief.roles:
                 fused = partial(topologies.parallel, sink_model=end)
-                for kept in _fitting(fused, voices[:MOST_SOURCES], brief):
+                for kept in _fitting(fused, voices[: forms.MOST_SOURCES], brief):
                     yield fused(kept), f"{in_words(Counter(kept))}, fused by {end}"
-            for over in OVER if brief.budget.of == "mean" and end not in voices else ():
-                asked = partial(gated, over=over, then=[end])
+            for over in forms.OVER if brief.budget.of == "mean" and end not in voices else ():
+                asked = partial(forms.gated, over=over, then=[end])
                 for kept in _fitting(asked, voices, brief):
                     where = f"where {in_words(Counter(kept))} disagree by more than {over:g}"
-                    if over in gates(len(kept)):
+                    if over in forms.gates(len(kept)):
                         yield asked(kept), f"{end} {where}"
 
 
@@ -234,7 +227,7 @@ def _fitting(
     make: Callable[[Voices], CollaborationGraph], voices: Voices, brief: Brief
 ) -> list[Voices]:
     """Return the longest affordable prefix of the voters, and half of that prefix."""
-    low = bisected(lambda n: brief.budget.admits(make(voices[:n])), 1, len(voices))
+    low = forms.bisected(lambda n: brief.budget.admits(make(voices[:n])), 1, len(voices))
     return [voices[:n] for n in sorted({low, (low + 1) // 2}) if n > 1]
 
 
@@ -242,4 +235,4 @@ def _vote(ballots: Ballots, stop: Stop | None, voices: Voices) -> CollaborationG
     ordered = list(ballots.ordered(voices))
     if stop is None:
         return topologies.parallel(ordered, ordered[0], VOTER)
-    return vote(ordered, stop, then=1)
+    return forms.vote(ordered, stop, then=1)

@@ -7,8 +7,9 @@ cost; otherwise every node keeps its own.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,9 +19,14 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, fitted, get_role
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.adaptive import OVER, STOPS
+from ttsgraph.searching.contest.contenders import OVER, STOPS
 
 WAVES = ((1,), (2, 1), (3, 1), (3, 2), (5, 2))
+
+GONE = -1
+"""ID that stands for a removed node among the nodes that a gate watches."""
+
+T = TypeVar("T")
 
 
 def changed(
@@ -35,13 +41,14 @@ def changed(
         other = changed(branches[k], brief, rng)
         if other is None:
             return None
-        made = topologies.routed(graph.route.router, [*branches[:k], other, *branches[k + 1 :]])
+        branches[k] = other
+        made = topologies.routed(graph.route.router, branches)
         return made if brief.budget.admits(made) else None
     draft = _Draft(graph, brief, rng)
     adaptive = brief.budget.of == "mean" or graph.adaptive
     changes = (*_CHANGES, *_ADAPTIVE) if adaptive else _CHANGES
     for _ in range(1 + int(rng.random() < 0.4)):
-        changes[int(rng.integers(len(changes)))](draft)
+        draft.some(changes)(draft)
     try:
         made = draft.graph()
     except GraphError:
@@ -49,191 +56,159 @@ def changed(
     return made if brief.budget.admits(made) else None
 
 
+@dataclass(eq=False, slots=True)
+class _Part:
+    """Node of a draft, the parts that it reads, and the parts that its gate watches (none if the
+    gate watches all that the node reads). The node's id and the gate's own list don't count.
+    """
+
+    node: Node
+    before: list[_Part]
+    watches: list[_Part]
+
+    def change(self, **values: Any) -> None:
+        """Set some values of the node."""
+        self.node = replace(self.node, **values)
+
+
 class _Draft:
-    """Graph that is being changed: its nodes in topological order, the sink last, and each node's
-    predecessors by id.
+    """Graph that is being changed: its parts in topological order, the sink last. Each method
+    except `some` and `graph` makes one change, or none if the graph is too small for it.
     """
 
     def __init__(self, graph: CollaborationGraph, brief: Brief, rng: np.random.Generator) -> None:
-        self.brief = brief
+        self.roles = brief.roles
+        self.models = list(brief.cost.pool)
         self.rng = rng
-        place = {i: k for k, i in enumerate(graph.order)}
-        self.before = {place[i]: [place[p] for p in graph.predecessors[i]] for i in graph.order}
-        self.nodes: list[Node] = []
-        for i, node in ((i, graph.node(i)) for i in graph.order):
-            gate = node.gate and Gate(node.gate.over, tuple(place[p] for p in node.gate.watches))
-            self.nodes.append(replace(node, id=place[i], gate=gate))
+        parts: dict[int, _Part] = {}
+        for node in map(graph.node, graph.order):
+            watches = node.gate.watches if node.gate else ()
+            before = [parts[p] for p in graph.predecessors[node.id]]
+            parts[node.id] = _Part(node, before, [parts[p] for p in watches])
+        self.parts = list(parts.values())
+
+    def some(self, options: Sequence[T]) -> T:
+        """Return a random one of the options."""
+        return options[int(self.rng.integers(len(options)))]
 
     def graph(self) -> CollaborationGraph:
-        """Return the graph of the nodes from which the sink can be reached. Nodes with too few
+        """Return the graph of the parts from which the sink can be reached. Nodes with too few
         inputs for their role become assistants; stop rules and gates are kept as far as the
         remaining predecessors allow.
         """
-        alive = set[int]()
-        waiting = [self.nodes[-1].id]
-        while waiting:
-            i = waiting.pop()
-            if i not in alive:
-                alive.add(i)
-                waiting += self.before[i]
-        place = self.places()
-        made = []
-        for node in self.nodes:
-            if node.id in alive:
-                before = self.before[node.id]
+        alive = {self.parts[-1]}
+        for part in reversed(self.parts):
+            if part in alive:
+                alive.update(part.before)
+        place = {part: k for k, part in enumerate(self.parts)}
+        nodes: list[Node] = []
+        edges: list[tuple[int, int]] = []
+        for part, k in place.items():
+            if part in alive:
+                node = part.node
+                before = [place[p] for p in part.before]
                 enough = before and len(before) >= get_role(node.role).min_in_degree
                 role = node.role if enough else ASSISTANT
-                gate = node.gate
-                if gate is not None:
-                    watched = tuple(place[p] for p in before if p in gate.watches)
-                    gate = None if gate.watches and not watched else Gate(gate.over, watched)
-                node = replace(node, id=place[node.id], role=role, gate=gate)
-                made.append(fitted(node, {place[p] for p in before}))
-        edges = ((place[p], place[i]) for i in place if i in alive for p in self.before[i])
-        return CollaborationGraph(tuple(made), tuple(edges))
+                watched = tuple(place.get(p, GONE) for p in part.watches)
+                gate = node.gate and Gate(node.gate.over, watched)
+                nodes.append(fitted(replace(node, id=k, role=role, gate=gate), {*before}))
+                edges += [(p, k) for p in before]
+        return CollaborationGraph(tuple(nodes), tuple(edges))
 
-    def places(self) -> dict[int, int]:
-        """Return the index of each node, by id."""
-        return {node.id: k for k, node in enumerate(self.nodes)}
+    def other_model(self) -> None:
+        self.some(self.parts).change(model=self.some(self.models))
 
-    def some(self, count: int) -> int:
-        """Return a random index below `count`."""
-        return int(self.rng.integers(count))
+    def other_role(self) -> None:
+        self.some(self.parts).change(role=self.some(self.roles))
 
-    def change(self, k: int, **values: Any) -> None:
-        """Set some values of the node with index k."""
-        self.nodes[k] = replace(self.nodes[k], **values)
-
-    def watch(self, k: int, old: int, *new: int) -> None:
-        """Let the gate of the node with index k watch the nodes `new` in place of `old`, if it
-        watches that node.
+    def twin(self) -> None:
+        """Duplicate a node other than the sink; the copy has the same inputs, readers and watching
+        gates, but sometimes another model.
         """
-        gate = self.nodes[k].gate
-        if gate is not None and old in gate.watches:
-            kept = tuple(i for i in gate.watches if i != old)
-            self.change(k, gate=Gate(gate.over, (*kept, *new)))
+        if len(self.parts) == 1:
+            return
+        old = self.some(self.parts[:-1])
+        twin = _Part(old.node, [*old.before], [*old.watches])
+        if self.rng.random() >= 0.7:
+            twin.change(model=self.some(self.models))
+        for part in self.parts:
+            for sources in (part.before, part.watches):
+                if old in sources:
+                    sources.append(twin)
+        self.parts.insert(self.parts.index(old) + 1, twin)
 
-    def insert(self, k: int, node: Node, before: list[int]) -> None:
-        """Insert a node with these predecessors at index k."""
-        self.nodes.insert(k, node)
-        self.before[node.id] = before
+    def without(self) -> None:
+        """Remove a node other than the sink; sometimes its readers get its inputs instead."""
+        if len(self.parts) == 1:
+            return
+        gone = self.some(self.parts[:-1])
+        self.parts.remove(gone)
+        passed_on = gone.before if self.rng.random() < 0.3 else []
+        for part in self.parts:
+            if gone in part.before:
+                kept = {*part.before, *passed_on}
+                part.before = [each for each in self.parts if each in kept]
 
-    def unused(self) -> int:
-        """Return an unused id."""
-        return 1 + max(node.id for node in self.nodes)
+    def edge(self) -> None:
+        """Add an edge between two random nodes; if they already have one, remove it."""
+        if len(self.parts) == 1:
+            return
+        pair = self.rng.choice(len(self.parts), size=2, replace=False)
+        first, second = (self.parts[k] for k in sorted(pair.tolist()))
+        if first in second.before:
+            second.before.remove(first)
+        else:
+            second.before.append(first)
 
-    def model(self) -> str:
-        """Return a random model from the pool."""
-        models = list(self.brief.cost.pool)
-        return models[self.some(len(models))]
+    def refined(self) -> None:
+        """Insert a model call into a random edge."""
+        readers = [part for part in self.parts if part.before]
+        if not readers:
+            return
+        reader = self.some(readers)
+        source = self.some(reader.before)
+        call = _Part(Node(GONE, ASSISTANT, self.some(self.models)), [source], [])
+        for sources in (reader.before, reader.watches):
+            if source in sources:
+                sources[sources.index(source)] = call
+        self.parts.insert(self.parts.index(reader), call)
 
-    def role(self) -> str:
-        """Return a random allowed role."""
-        return self.brief.roles[self.some(len(self.brief.roles))]
+    def new_sink(self) -> None:
+        """Add a new sink that reads the old sink and some other nodes."""
+        count = len(self.parts)
+        others = self.rng.choice(
+            count, size=int(self.rng.integers(0, min(count, 5))), replace=False
+        )
+        read = sorted({count - 1, *others.tolist()})
+        sink = Node(GONE, self.some(self.roles), self.some(self.models))
+        self.parts.append(_Part(sink, [self.parts[k] for k in read], []))
 
+    def other_stop(self) -> None:
+        """Change the stop rule and the waves of a voter."""
+        votes = [part for part in self.parts if get_role(part.node.role).by_majority]
+        if votes:
+            self.some(votes).change(stop=self.some(STOPS), waves=self.some(WAVES))
 
-def _other_model(draft: _Draft) -> None:
-    draft.change(draft.some(len(draft.nodes)), model=draft.model())
-
-
-def _other_role(draft: _Draft) -> None:
-    draft.change(draft.some(len(draft.nodes)), role=draft.role())
-
-
-def _twin(draft: _Draft) -> None:
-    """Duplicate a node other than the sink; the copy has the same inputs, readers and watching
-    gates, but sometimes another model.
-    """
-    if len(draft.nodes) == 1:
-        return
-    k = draft.some(len(draft.nodes) - 1)
-    old = draft.nodes[k]
-    model = old.model if draft.rng.random() < 0.7 else draft.model()
-    twin = replace(old, id=draft.unused(), model=model)
-    for sources in draft.before.values():
-        if old.id in sources:
-            sources.append(twin.id)
-    for j in range(len(draft.nodes)):
-        draft.watch(j, old.id, old.id, twin.id)
-    draft.insert(k + 1, twin, list(draft.before[old.id]))
-
-
-def _without(draft: _Draft) -> None:
-    """Remove a node other than the sink; sometimes its readers get its inputs instead."""
-    if len(draft.nodes) == 1:
-        return
-    place = draft.places()
-    gone = draft.nodes.pop(draft.some(len(draft.nodes) - 1)).id
-    inputs = draft.before.pop(gone)
-    passed_on = inputs if draft.rng.random() < 0.3 else []
-    for reader, sources in draft.before.items():
-        if gone in sources:
-            kept = {*(p for p in sources if p != gone), *passed_on}
-            draft.before[reader] = sorted(kept, key=lambda i: place[i])
-
-
-def _edge(draft: _Draft) -> None:
-    """Add an edge between two random nodes; if they already have one, remove it."""
-    if len(draft.nodes) == 1:
-        return
-    pair = draft.rng.choice(len(draft.nodes), size=2, replace=False)
-    first, second = (draft.nodes[k].id for k in sorted(pair.tolist()))
-    if first in draft.before[second]:
-        draft.before[second].remove(first)
-    else:
-        draft.before[second].append(first)
-
-
-def _refined(draft: _Draft) -> None:
-    """Insert a model call into a random edge."""
-    readers = [k for k, node in enumerate(draft.nodes) if draft.before[node.id]]
-    if not readers:
-        return
-    k = readers[draft.some(len(readers))]
-    sources = draft.before[draft.nodes[k].id]
-    place = draft.some(len(sources))
-    source = sources[place]
-    call = Node(draft.unused(), ASSISTANT, draft.model())
-    draft.watch(k, source, call.id)
-    sources[place] = call.id
-    draft.insert(k, call, [source])
+    def other_gate(self) -> None:
+        """Change or remove the gate of a node that reads several answers; if it has none, add a
+        gate that watches the first two or more of these answers.
+        """
+        readers = [part for part in self.parts if len(part.before) > 1]
+        if not readers:
+            return
+        reader = self.some(readers)
+        gate = Gate(self.some(OVER))
+        if reader.node.gate is None:
+            count = int(self.rng.integers(2, len(reader.before) + 1))
+            reader.watches = sorted(reader.before, key=self.parts.index)[:count]
+        elif self.rng.random() >= 0.7:
+            reader.change(gate=None)
+            return
+        reader.change(gate=gate)
 
 
-def _new_sink(draft: _Draft) -> None:
-    """Add a new sink that reads the old sink and some other nodes."""
-    last = len(draft.nodes) - 1
-    count = int(draft.rng.integers(0, min(last + 1, 5)))
-    others = draft.rng.choice(last + 1, size=count, replace=False).tolist()
-    sink = Node(draft.unused(), draft.role(), draft.model())
-    draft.insert(last + 1, sink, [draft.nodes[k].id for k in sorted({last, *others})])
-
-
-def _other_stop(draft: _Draft) -> None:
-    """Change the stop rule and the waves of a voter."""
-    votes = [k for k, node in enumerate(draft.nodes) if get_role(node.role).by_majority]
-    if votes:
-        k = votes[draft.some(len(votes))]
-        stop = STOPS[draft.some(len(STOPS))]
-        draft.change(k, stop=stop, waves=WAVES[draft.some(len(WAVES))])
-
-
-def _other_gate(draft: _Draft) -> None:
-    """Change or remove the gate of a node that reads several answers; if it has none, add a gate
-    that watches the first two or more of these answers.
-    """
-    readers = [k for k, node in enumerate(draft.nodes) if len(draft.before[node.id]) > 1]
-    if not readers:
-        return
-    k = readers[draft.some(len(readers))]
-    over = OVER[draft.some(len(OVER))]
-    if (gate := draft.nodes[k].gate) is not None:
-        draft.change(k, gate=replace(gate, over=over) if draft.rng.random() < 0.7 else None)
-        return
-    place = draft.places()
-    before = sorted(draft.before[draft.nodes[k].id], key=lambda i: place[i])
-    count = int(draft.rng.integers(2, len(before) + 1))
-    draft.change(k, gate=Gate(over, tuple(before[:count])))
-
-
-_CHANGES = (_other_model, _other_role, _twin, _twin, _without, _edge, _refined, _new_sink)
-_ADAPTIVE = (_other_stop, _other_gate)
+_CHANGES = (
+    *(_Draft.other_model, _Draft.other_role, _Draft.twin, _Draft.twin),
+    *(_Draft.without, _Draft.edge, _Draft.refined, _Draft.new_sink),
+)
+_ADAPTIVE = (_Draft.other_stop, _Draft.other_gate)

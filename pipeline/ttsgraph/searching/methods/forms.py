@@ -28,7 +28,6 @@ from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.choose import hopes_of, shortlist
-from ttsgraph.searching.contest.adaptive import adaptive_contenders
 from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
 from ttsgraph.searching.methods.base import Proposer
@@ -99,7 +98,7 @@ class Forms(Proposer):
         learnt = state.response() if state.settings.response_model else None
         if state.brief.budget.of == "mean":
             state.price(learnt or state.response())
-            state.labels |= adaptive_contenders(Contenders(state.brief, state.settings.mixes))
+            state.labels |= Contenders(state.brief, state.settings.mixes).adaptive
         if learnt is not None:
             _mix(state, learnt)
         _route(state, routes)

@@ -74,26 +74,24 @@ class Draws:
 
 def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     """Return `Draws`, estimated from the evidence."""
-    total = len(evidence.questions)
-    none = {0: np.full(total, UNKNOWN)}
+    none = {0: np.full(len(evidence.questions), UNKNOWN)}
     seen = [np.stack(list((evidence.draws.get(model) or none).values())) for model in models]
+    # (M, FORMS + 2, Q): the numbers of draws of each class, BLANK and UNKNOWN counted from the end
+    classes = np.array([*range(FORMS), BLANK, UNKNOWN])[:, None, None]
+    tallies = np.array([(draws == classes).sum(axis=1) for draws in seen], dtype=float)
     # Readable draws only: readability is modelled separately.
-    counts = np.array([(draws >= 0).sum(axis=0) for draws in seen], dtype=float)
-    right = np.array([(draws == 0).sum(axis=0) for draws in seen], dtype=float)
+    right, blank = tallies[:, 0], tallies[:, BLANK]
+    counts = tallies[:, :FORMS].sum(axis=1)
     means = (right.sum(axis=1) + 1) / (counts.sum(axis=1) + 2)
-    asked = counts > 0
-    residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
-    covariance = _covariance(counts, right, means, residual)
+    covariance = _covariance(counts, right, means)
     noise = np.maximum(means * (1 - means) - np.diag(covariance), 0.02)
     # An unreadable draw carries information about readable ones on the same question.
-    blank = np.array([(draws == BLANK).sum(axis=0) for draws in seen], dtype=float)
-    right = right + blank * _beside(seen, means)[:, None]
+    right = right + blank * _beside(counts, right, blank, means)[:, None]
     counts = counts + blank
-    asked = counts > 0
-    residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
+    residual = _residual(counts, right, means)
     # `observed` is the (Q, M, M) covariance of the models' mean draws; the mean of a model that was
     # not asked gets a huge variance, so it carries no information.
-    blur = np.where(asked, noise[:, None] / np.maximum(counts, 1), 1e6)
+    blur = np.where(counts > 0, noise[:, None] / np.maximum(counts, 1), 1e6)
     observed = covariance[None] + np.einsum("mq,mn->qmn", blur, np.eye(len(models)))
     weights = np.linalg.solve(observed, residual.T[..., None])[..., 0]
     expected = np.clip(means[:, None] + (weights @ covariance).T, *SHARES)
@@ -110,109 +108,93 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
         # predict.
         same = float(np.clip(left / np.mean(others[k] * (1 - others[k])), 0.03, 0.97))
         novelty[k] = (1 - same) / same
-    table = _wrong_forms(seen)
-    repeats = _repeats(seen, table)
-    blanks, steady = _blanks(seen, blank)
+    wrong = tallies[:, 1:FORMS]
+    table = _wrong_forms(wrong.sum(axis=0).T)
+    repeats = _repeats(wrong, table)
+    blanks, steady = _blanks(blank, tallies[:, :UNKNOWN].sum(axis=1))
     return Draws(models, means, expected, others, blanks, novelty, repeats, seen, table, steady)
 
 
-def _beside(seen: Sequence[IntArray], means: FloatArray) -> FloatArray:
+def _residual(counts: FloatArray, right: FloatArray, means: FloatArray) -> FloatArray:
+    """Return each model's accuracy on each question minus its mean, 0 where it was not asked."""
+    return np.where(counts > 0, right / np.maximum(counts, 1) - means[:, None], 0.0)
+
+
+def _beside(
+    counts: FloatArray, right: FloatArray, blank: FloatArray, means: FloatArray
+) -> FloatArray:
     """Return for each of the M models its accuracy (M,) in readable draws on questions on which it
     also gave an unreadable draw; all questions have the same weight.
     """
-    found = np.zeros(len(seen))
-    for k, draws in enumerate(seen):
-        read = (draws >= 0).sum(axis=0)
-        both = (read > 0) & (draws == BLANK).any(axis=0)
-        right = ((draws == 0).sum(axis=0)[both] / read[both]).sum()
-        found[k] = (right + PRIOR_PAIRS * BESIDE * means[k]) / (both.sum() + PRIOR_PAIRS)
-    return found
+    both = (counts > 0) & (blank > 0)
+    found = np.where(both, right / np.maximum(counts, 1), 0.0).sum(axis=1)
+    return (found + PRIOR_PAIRS * BESIDE * means) / (both.sum(axis=1) + PRIOR_PAIRS)
 
 
-def _blanks(seen: Sequence[IntArray], blank: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _blanks(blank: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the probabilities (M, Q) of an unreadable draw: each model's overall rate, updated by
-    its draws on the question. Also return the number of draws (M,) that the overall rate counts as,
-    estimated from pairs of draws, with the same weight for all questions. `blank` (M, Q) counts the
-    unreadable draws.
+    its draws on the question, of which `blank` out of `counts` (M, Q) are unreadable. Also return
+    the number of draws (M,) that the overall rate counts as, estimated from pairs of draws, with
+    the same weight for all questions.
     """
-    counts = np.array([(draws != UNKNOWN).sum(axis=0) for draws in seen], dtype=float)
     usual = blank.sum(axis=1, keepdims=True) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    off = _products(blank, counts, usual) / np.maximum(counts * (counts - 1) / 2, 1)
     spread = np.maximum(usual * (1 - usual), 1e-6)[:, 0]
-    twice = counts > 1
-    together = np.where(twice, off, 0.0).sum(axis=1) / spread
-    alike = (together + PRIOR_PAIRS * STEADY) / (twice.sum(axis=1) + PRIOR_PAIRS)
+    products, questions = _products(blank, counts, usual)
+    alike = (products / spread + PRIOR_PAIRS * STEADY) / (questions + PRIOR_PAIRS)
     alike = np.clip(alike, 0.03, 0.97)
     steady = (1 - alike) / alike
     return (blank + steady[:, None] * usual) / (counts + steady[:, None]), steady
 
 
-def _products(hits: FloatArray, counts: FloatArray, mean: FloatArray | np.float64) -> FloatArray:
-    """Return for each question the product of the deviations of two draws from the mean, summed
-    over all pairs of the question's draws, of which `hits` out of `counts` are 1 and the others 0.
+def _products(
+    hits: FloatArray, counts: FloatArray, mean: FloatArray
+) -> tuple[FloatArray, IntArray]:
+    """Return for each model the mean product of the deviations of two draws on a question from the
+    mean (M, 1), summed over its questions with several draws, of which `hits` out of `counts`
+    (M, Q) are 1 and the others 0; and the number of these questions, all of which weigh the same.
     """
-    return np.asarray(
+    pairs = (
         hits * (hits - 1) / 2 * (1 - mean) ** 2
         + (counts - hits) * (counts - hits - 1) / 2 * mean**2
         - hits * (counts - hits) * mean * (1 - mean)
     )
+    twice = counts > 1
+    each = np.where(twice, pairs / np.maximum(counts * (counts - 1) / 2, 1), 0.0)
+    return each.sum(axis=1), twice.sum(axis=1)
 
 
-def _repeats(seen: Sequence[IntArray], table: FloatArray) -> FloatArray:
+def _repeats(wrong: FloatArray, table: FloatArray) -> FloatArray:
     """Return for each of the M models the probability (M,), beyond chance, that a second wrong draw
     on a question has the same form as the first. It is estimated from pairs of wrong draws, with
-    the same weight for all questions.
+    the same weight for all questions; `wrong` (M, FORMS - 1, Q) counts the draws of each form.
     """
     chance = float((np.diff(table, axis=1, prepend=0.0) ** 2).sum(axis=1).mean())
-    found = np.zeros(len(seen))
-    for k, draws in enumerate(seen):
-        counts = np.stack([(draws == form).sum(axis=0) for form in range(1, FORMS)])
-        wrong = counts.sum(axis=0)
-        pairs = np.maximum(wrong * (wrong - 1) / 2, 1)
-        same = ((counts * (counts - 1) / 2).sum(axis=0) / pairs)[wrong > 1]
-        agree = (same.sum() + PRIOR_PAIRS * SAME_ERROR) / (len(same) + PRIOR_PAIRS)
-        found[k] = np.clip((agree - chance) / max(1 - chance, 0.01), 0.0, 1.0)
-    return found
+    total = wrong.sum(axis=1)
+    same = (wrong * (wrong - 1) / 2).sum(axis=1) / np.maximum(total * (total - 1) / 2, 1)
+    agree = (same.sum(axis=1) + PRIOR_PAIRS * SAME_ERROR) / ((total > 1).sum(axis=1) + PRIOR_PAIRS)
+    return np.clip((agree - chance) / max(1 - chance, 0.01), 0.0, 1.0)
 
 
-def _covariance(
-    counts: FloatArray, right: FloatArray, means: FloatArray, residual: FloatArray
-) -> FloatArray:
+def _covariance(counts: FloatArray, right: FloatArray, means: FloatArray) -> FloatArray:
     """Return the covariance (M, M) over questions of the M models' accuracies, estimated from pairs
     of different draws.
     """
-    m = len(means)
-    observed = counts > 0
     spread = means * (1 - means)
-    found = np.zeros((m, m))
-    for a in range(m):
-        for b in range(a):
-            both = int((observed[a] & observed[b]).sum())
-            prior = AKIN * np.sqrt(spread[a] * spread[b])
-            found[a, b] = found[b, a] = (residual[a] @ residual[b] + PRIOR_PAIRS * prior) / (
-                both + PRIOR_PAIRS
-            )
-        twice = counts[a] > 1
-        n = counts[a][twice]
-        r = right[a][twice]
-        # The division by the number of pairs gives all questions the same weight.
-        per_question = _products(r, n, means[a]) / (n * (n - 1) / 2)
-        found[a, a] = (per_question.sum() + PRIOR_PAIRS * ALIKE * spread[a]) / (
-            int(twice.sum()) + PRIOR_PAIRS
-        )
+    residual = _residual(counts, right, means)
+    asked = (counts > 0).astype(float)
+    prior = PRIOR_PAIRS * AKIN * np.sqrt(np.outer(spread, spread))
+    found = (residual @ residual.T + prior) / (asked @ asked.T + PRIOR_PAIRS)
+    products, questions = _products(right, counts, means[:, None])
+    own = (products + PRIOR_PAIRS * ALIKE * spread) / (questions + PRIOR_PAIRS)
+    np.fill_diagonal(found, own)
     values, vectors = np.linalg.eigh(found)
     return np.asarray((vectors * np.maximum(values, 1e-4)) @ vectors.T)
 
 
-def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
+def _wrong_forms(counts: FloatArray) -> FloatArray:
     """Return the cumulative shares (Q, FORMS) of the wrong forms of each of the Q questions,
-    including forms not seen yet.
+    including forms not seen yet; `counts` (Q, FORMS - 1) are the numbers of draws of wrong forms.
     """
-    forms = sum(
-        np.stack([(draws == form).sum(axis=0) for form in range(1, FORMS)], axis=1)
-        for draws in seen
-    )
-    counts = np.asarray(forms, dtype=float)
     shares = np.zeros((len(counts), FORMS))
     unseen = counts == 0
     # All unseen forms of a question together count as one wrong answer, shared evenly between them.

@@ -221,12 +221,11 @@ class Evidence:
         """
         refused = [self._places[r.question_id] for r in feedback.results if r.refused]
         if refused:
-            before = self.refused.get(graph, np.array([], dtype=np.intp))
-            self.refused[graph] = np.union1d(before, np.array(refused, dtype=np.intp))
+            self.refused[graph] = np.union1d(self.refused.get(graph, refused), refused)
         results = [result for result in feedback.results if result.correct is not None]
         if not results:
             return
-        places = np.array([self._places[each.question_id] for each in results], dtype=np.intp)
+        places = np.array([self._places[each.question_id] for each in results])
         right = np.array([result.correct for result in results], dtype=float)
         seen = self.graphs.setdefault(graph, GraphGrades(places[:0], right[:0]))
         fresh = ~np.isin(places, seen.questions)
@@ -248,14 +247,16 @@ class Evidence:
         for i, signature in self._calls(graph):
             node = graph.node(i)
             before = graph.reads[i]
-            ran = self._ran(graph, i, answers)
+            ran = answers[i] != UNKNOWN
+            if node.gate is not None and ran.any():  # the gate may have taken another answer
+                inputs = {p: answers[p][ran] for p in graph.predecessors[i]}
+                ran[ran] = settle(graph, i, inputs).taken == RUNS
             made = self.made.setdefault(signature, np.zeros(len(self.questions), dtype=bool))
-            # A node whose input was refused read fewer answers than a row has, so it adds no row.
-            new = ~made[places] & ran & _known(answers, before)
+            new = ~made[places] & ran
             made[places[ran]] = True
             if not before:
                 draw = self.draws.setdefault(node.model, {}).setdefault(
-                    draws[i], np.full(len(self.questions), UNKNOWN, dtype=np.intp)
+                    draws[i], np.full(len(self.questions), UNKNOWN)
                 )
                 draw[places[ran]] = answers[i][ran]
                 lengths = self.lengths.setdefault(
@@ -264,11 +265,13 @@ class Evidence:
                 for place, answered in zip(places.tolist(), nodes, strict=True):
                     if (said := answered.get(i)) is not None and said.prompt_tokens:
                         lengths[place] = said.prompt_tokens, said.completion_tokens
-            elif new.any():
-                inputs = np.stack([answers[p][new] for p in before])
-                self.rows.append(
-                    Rows(node.model, node.role, levels[i], places[new], inputs, answers[i][new])
-                )
+                continue
+            read = np.stack([answers[p] for p in before])
+            # A node whose input was refused read fewer answers than a row has, so it adds no row.
+            new &= (read != UNKNOWN).all(axis=0)
+            if new.any():
+                row = places[new], read[:, new], answers[i][new]
+                self.rows.append(Rows(node.model, node.role, levels[i], *row))
 
     def sizes(self, cost: CostModel) -> dict[str, FloatArray]:
         """Return for each model the cost of a call on each of the Q questions (Q,), relative to the
@@ -279,19 +282,6 @@ class Evidence:
             for model, lengths in self.lengths.items()
             if model in cost.pool
         }
-
-    @staticmethod
-    def _ran(graph: CollaborationGraph, node: int, answers: Mapping[int, IntArray]) -> BoolArray:
-        """Return an array (n,), True where a node's answer is its own: the node was needed, and its
-        gate did not take another node's answer.
-        """
-        present = answers[node] != UNKNOWN
-        if graph.node(node).gate is None or not present.any():
-            return present
-        closed = np.zeros(len(present), dtype=bool)
-        inputs = {p: answers[p][present] for p in graph.predecessors[node]}
-        closed[present] = settle(graph, node, inputs).taken != RUNS
-        return present & ~closed
 
     def _classes(
         self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
@@ -314,9 +304,3 @@ class Evidence:
                 if result.passes is not None and found[i][k] >= 0:
                     self.passed[:, place, found[i][k]] += result.passes, 1
         return found
-
-
-def _known(answers: Mapping[int, IntArray], nodes: Sequence[int]) -> BoolArray:
-    """Return an array (n,), True where all of these nodes answered."""
-    known = [answers[p] != UNKNOWN for p in nodes]
-    return np.all(known, axis=0) if known else np.array(True)

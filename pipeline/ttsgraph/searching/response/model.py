@@ -219,7 +219,7 @@ class ConstantModel:
         draws = fit_draws(evidence, models)
         readable = draws.expected * (1 - draws.blank)
         shares = readable[int(readable.mean(axis=1).argmax())]
-        self._prediction = Prediction(float(shares.mean()), 0.0, shares, SPREAD)
+        self._prediction = Prediction(rounded(float(shares.mean())), 0.0, shares, SPREAD)
 
     def predict(self, graph: CollaborationGraph) -> Prediction:
         """Return the prediction for a call of the best single model, whatever the graph."""

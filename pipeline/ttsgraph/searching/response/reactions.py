@@ -107,50 +107,47 @@ def fit_reactions(
     mode = mean
     hessian = np.diag(precision)
     alike = ALIKE
+    # the share of unreadable answers among the single calls of each model that aren't right
+    blank = draws.blank.mean(axis=1)
+    blank = blank / np.maximum(blank + (1 - blank) * (1 - draws.means), 1e-9)
     if rows:
-        places = {model: k for k, model in enumerate(draws.models)}
-        features = np.concatenate([_features(row, places[row.model], draws) for row in rows])
-        right = np.concatenate([row.answers == 0 for row in rows]).astype(float)
+        places = [draws.models.index(row.model) for row in rows]
+        models = np.repeat(places, [len(row.answers) for row in rows])
+        questions = np.concatenate([row.questions for row in rows])
+        answers = np.concatenate([row.answers for row in rows])
+        blanks, failed = (
+            np.bincount(models, each, len(blank)) for each in (answers == BLANK, answers != 0)
+        )
+        blank = (blanks + PRIOR_BLANKS * blank) / (failed + PRIOR_BLANKS)
+        features = np.concatenate(
+            [_features(row, model, draws) for row, model in zip(rows, places, strict=True)]
+        )
+        right = (answers == 0).astype(float)
         mode, hessian = _mode(features, right, mean, precision)
-        alike = _alike(rows, expit(features @ mode), right)
+        which = models * draws.expected.shape[1] + questions
+        alike = _alike(which, expit(features @ mode), right)
     root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
     noise = rng.standard_normal((samples, len(mode)))
     # Draws come in opposite pairs, so their mean is the mode.
     half = noise[: samples // 2]
     noise = np.concatenate([half, -half, np.zeros((samples % 2, len(mode)))])
-    return Reactions(mode + noise @ root.T, _blanks(rows, draws), math.sqrt(alike))
+    return Reactions(mode + noise @ root.T, blank, math.sqrt(alike))
 
 
-def _alike(rows: Sequence[Rows], expected: FloatArray, right: FloatArray) -> float:
-    """Return the correlation of two calls of a model on one question, estimated from the calls'
-    deviations from their expected values. All pairs of a model and a question have the same weight.
+def _alike(which: IntArray, expected: FloatArray, right: FloatArray) -> float:
+    """Return the correlation of two calls of a model on one question, estimated from the deviations
+    of n calls from their expected values; `which` (n,) is equal for the calls of a model on a
+    question. All pairs of a model and a question have the same weight.
     """
     variance = np.maximum(expected * (1 - expected), 0.02)
     off = (right - expected) / np.sqrt(variance)
-    names = np.repeat([row.model for row in rows], [len(row.questions) for row in rows])
-    questions = np.concatenate([row.questions for row in rows])
-    _, which = np.unique(np.stack([names, questions.astype(str)]), axis=1, return_inverse=True)
-    count, total, squares = (
-        np.bincount(which.reshape(-1), weights) for weights in (np.ones(len(off)), off, off**2)
-    )
-    pairs = (count * (count - 1) / 2)[count > 1]
-    products = ((total**2 - squares) / 2)[count > 1] / pairs
+    _, which, count = np.unique(which, return_inverse=True, return_counts=True)
+    total, squares = np.bincount(which, off), np.bincount(which, off**2)
+    several = count > 1
+    pairs = (count * (count - 1) / 2)[several]
+    products = ((total**2 - squares) / 2)[several] / pairs
     found = (products.sum() + PRIOR_PAIRS * ALIKE) / (len(pairs) + PRIOR_PAIRS)
     return float(np.clip(found, 0.0, 0.95))
-
-
-def _blanks(rows: Sequence[Rows], draws: Draws) -> FloatArray:
-    """Return for each of the M models the share (M,) of unreadable answers among the answers in
-    this role that aren't right, shrunk towards the share in the model's single calls.
-    """
-    alone = draws.blank.mean(axis=1)
-    found = alone / np.maximum(alone + (1 - alone) * (1 - draws.means), 1e-9)
-    for k, model in enumerate(draws.models):
-        said = [row.answers for row in rows if row.model == model]
-        blank = sum(int((answers == BLANK).sum()) for answers in said)
-        failed = sum(int((answers != 0).sum()) for answers in said)
-        found[k] = (blank + PRIOR_BLANKS * found[k]) / (failed + PRIOR_BLANKS)
-    return found
 
 
 def _mode(

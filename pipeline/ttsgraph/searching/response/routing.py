@@ -18,10 +18,10 @@ more, and the score of every split of two candidates, by a hash of the question,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import product
+from functools import cached_property, lru_cache
+from itertools import chain, product
 
 import numpy as np
 
@@ -90,28 +90,21 @@ class FittedRoute:
 class Texts:
     """Tokens and lengths of n questions as arrays: each distinct token of a text is an entry, with
     the index of the text, the token's index in `names`, and 1 + log of the token's count in the
-    text.
+    text. Questions with the same text have the same key.
     """
 
     def __init__(self, questions: Sequence[Question]) -> None:
-        number: dict[str, int] = {}
-        rows: list[int] = []
-        ids: list[int] = []
-        counts: list[int] = []
-        for row, question in enumerate(questions):
-            found = tokens(question)
-            rows += [row] * len(found)
-            ids += [number.setdefault(token, len(number)) for token in found]
-            counts += found.values()
-        self.names = list(number)
-        self.rows = np.array(rows, dtype=np.intp)
-        self.ids = np.array(ids, dtype=np.intp)
+        found = [tokens(question) for question in questions]
+        self.names = list(dict.fromkeys(chain.from_iterable(found)))
+        number = {name: k for k, name in enumerate(self.names)}
+        self.rows = np.repeat(np.arange(len(found)), [len(each) for each in found])
+        self.ids = np.array([number[name] for each in found for name in each], dtype=np.intp)
+        counts = [count for each in found for count in each.values()]
         self.weight = 1 + np.log(np.array(counts, dtype=float))
         self.sizes = np.array([lengths(question.text) for question in questions])
-        order = np.argsort(self.names, kind="stable")
-        self.alphabet = np.empty(len(order), dtype=np.intp)
-        self.alphabet[order] = np.arange(len(order))
+        self.alphabet = np.argsort(np.argsort(self.names, kind="stable"))
         self.is_word = np.array([not name.startswith("c:") for name in self.names], dtype=bool)
+        self.keys = np.array([key_of(question) for question in questions])
 
 
 class Ridge:
@@ -120,8 +113,7 @@ class Ridge:
     """
 
     def __init__(self, texts: Texts, known: IntArray) -> None:
-        inside = np.zeros(len(texts.sizes), dtype=bool)
-        inside[known] = True
+        inside = np.isin(np.arange(len(texts.sizes)), known)
         total = len(known)
         frequency = np.bincount(texts.ids[inside[texts.rows]], minlength=len(texts.names))
         order = np.lexsort((texts.alphabet, -frequency))
@@ -134,7 +126,16 @@ class Ridge:
         # A length that never varies carries no information.
         spread = texts.sizes[known].std(axis=0)
         self.spread = _rounded(np.where(spread > 1e-6, spread, 1e6))
-        self.features = self._features(texts, ids)
+        column = np.full(len(texts.names), -1, dtype=np.intp)
+        column[ids] = np.arange(len(ids))
+        columns = column[texts.ids]
+        there = columns >= 0
+        found = np.zeros((len(texts.sizes), len(ids)))
+        found[texts.rows[there], columns[there]] = texts.weight[there]
+        found *= self.idf
+        norms = np.linalg.norm(found, axis=1, keepdims=True)
+        found /= np.where(norms > 0, norms, 1.0)
+        self.features = np.hstack([found, standard(texts.sizes, self.mean, self.spread)])
         self._middle = self.features[known].mean(axis=0)
         x = self.features[known] - self._middle
         # The left singular vectors are computed from the smaller of the two Gram matrices.
@@ -145,18 +146,8 @@ class Ridge:
         self._left = vectors if wide else (x @ vectors) / np.sqrt(values)
         self._kept = values / (values + PENALTIES[:, None])
         self._back = (x.T @ self._left) / values
-
-    def _features(self, texts: Texts, ids: IntArray) -> FloatArray:
-        place = np.full(len(texts.names), -1, dtype=np.intp)
-        place[ids] = np.arange(len(ids))
-        columns = place[texts.ids]
-        there = columns >= 0
-        found = np.zeros((len(texts.sizes), len(ids)))
-        found[texts.rows[there], columns[there]] = texts.weight[there]
-        found *= self.idf
-        norms = np.linalg.norm(found, axis=1, keepdims=True)
-        found /= np.where(norms > 0, norms, 1.0)
-        return np.hstack([found, standard(texts.sizes, self.mean, self.spread)])
+        _, text, times = np.unique(texts.keys[known], return_inverse=True, return_counts=True)
+        self._twice = [np.flatnonzero(text == k) for k in np.flatnonzero(times > 1)]
 
     def fit(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return weights (P, F) and offsets (P,) that predict the scores (n,) of the n known
@@ -166,22 +157,20 @@ class Ridge:
         weights = (self._kept * (self._left.T @ (scores - mean))) @ self._back.T
         return weights, mean - weights @ self._middle
 
-    def left_out(self, scores: FloatArray, groups: Iterable[IntArray]) -> FloatArray:
+    def left_out(self, scores: FloatArray) -> FloatArray:
         """Return a prediction (P, n) of the score of each of the n known questions from all other
-        known questions, for each of P penalties; the questions of a group are left out together.
-        Only the mean score is computed from all known questions.
+        known questions, for each of P penalties; questions with the same text are left out
+        together. Only the mean score is computed from all known questions.
         """
         apart = scores - scores.mean()
         left = self._left
         fitted = (self._kept * (left.T @ apart)) @ left.T
         hat = self._kept @ (left**2).T
         found = (fitted - hat * apart) / (1 - hat)
-        for group in groups:
-            for place, kept in enumerate(self._kept):
-                within = np.eye(len(group)) - (left[group] * kept) @ left[group].T
-                found[place, group] = apart[group] - np.linalg.solve(
-                    within, (apart - fitted[place])[group]
-                )
+        for group, (place, kept) in product(self._twice, enumerate(self._kept)):
+            within = np.eye(len(group)) - (left[group] * kept) @ left[group].T
+            off = np.linalg.solve(within, (apart - fitted[place])[group])
+            found[place, group] = apart[group] - off
         return found + scores.mean()
 
 
@@ -192,29 +181,18 @@ class Learner:
 
     def __init__(self, questions: Sequence[Question]) -> None:
         self.questions = questions
-        self._keys = [key_of(question) for question in questions]
-        self._ridges: dict[bytes, Ridge] = {}
+        self._by_known = lru_cache(KEPT)(self._new_ridge)
 
     @cached_property
     def _texts(self) -> Texts:
         return Texts(self.questions)
 
-    def _ridge(self, known: BoolArray) -> Ridge:
-        key = known.tobytes()
-        if key not in self._ridges:
-            if len(self._ridges) >= KEPT:
-                self._ridges.pop(next(iter(self._ridges)))
-            self._ridges[key] = Ridge(self._texts, np.flatnonzero(known))
-        return self._ridges[key]
+    def _new_ridge(self, known: bytes) -> Ridge:
+        return Ridge(self._texts, np.flatnonzero(np.frombuffer(known, dtype=bool)))
 
-    def _twice(self, known: BoolArray) -> list[IntArray]:
-        """Return groups of known questions that have the same text, as indices among the known
-        questions.
-        """
-        places: dict[str, list[int]] = {}
-        for place, k in enumerate(np.flatnonzero(known).tolist()):
-            places.setdefault(self._keys[k], []).append(place)
-        return [np.array(group) for group in places.values() if len(group) > 1]
+    def ridge(self, known: BoolArray) -> Ridge:
+        """Return the regressions on the known questions (n,)."""
+        return self._by_known(known.tobytes())
 
     def route(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
@@ -224,73 +202,112 @@ class Learner:
         is NaN if the candidate was not asked the question. `limit` bounds the mean cost of a
         question.
         """
-        scored = ~np.isnan(scores)
-        able = np.flatnonzero(scored.sum(axis=0) >= LEAST_QUESTIONS)
+        able = np.flatnonzero((~np.isnan(scores)).sum(axis=0) >= LEAST_QUESTIONS)
         if len(able) < 2:
             return None
-        fit = self._fit(scores[:, able], costs[:, able])
-        chosen = list(range(len(able)))
-        while True:
+        fit = Fit(self, scores[:, able], costs[:, able])
+        kept = list(range(len(able)))
+        chosen: list[int] = []
+        while kept != chosen:
+            chosen = kept
             price, sent = fit.sent(chosen, limit)
-            shares = np.bincount(sent, minlength=len(able)) / len(sent)
-            kept = [k for k in chosen if shares[k] >= LEAST_SHARE]
+            kept = [k for k in chosen if (sent == k).mean() >= LEAST_SHARE]
             if len(kept) < 2:
                 return None
-            if kept == chosen:
-                break
-            chosen = kept
-        asked: BoolArray = np.asarray(scored[:, able].any(axis=1))
-        promise = _mean(fit.expected[asked], sent[asked])
-        if promise < fit.plain(asked, _mean(costs[:, able], sent)) + LEAST_GAIN:
+        if _mean(fit.expected[fit.asked], sent[fit.asked]) < fit.plain(sent) + LEAST_GAIN:
             return None
-        return self._learnt(fit, chosen, price, sent, able, asked)
+        router, value = fit.learnt(chosen, price, sent)
+        return FittedRoute(router, tuple(able[chosen].tolist()), value, _mean(fit.costs, sent))
 
-    def _fit(self, scores: FloatArray, costs: FloatArray) -> Fit:
-        """Return the regressions of K candidates, with the predicted score (n, K) of each candidate
-        on all n questions. A question's known score is left out when this score is predicted.
-        """
+
+class Fit:
+    """Regressions of K candidates on n questions: the index of their common penalty (`place`); the
+    factor that shrinks predictions towards a candidate's mean score (`slope`); the mean scores
+    (K,); and, each (n, K), the shrunk predictions (`expected`), the scores with predictions in
+    place of unknown ones (`filled`), and the costs. A question's known score is left out when this
+    score is predicted.
+    """
+
+    def __init__(self, learner: Learner, scores: FloatArray, costs: FloatArray) -> None:
         known = ~np.isnan(scores)
-        expected = np.zeros((len(PENALTIES), *scores.shape))
-        for k in range(scores.shape[1]):
-            there = known[:, k]
-            ridge = self._ridge(there)
+        predicted = np.zeros((len(PENALTIES), *scores.shape))
+        for k, there in enumerate(known.T):
+            ridge = learner.ridge(there)
             weights, offsets = ridge.fit(scores[there, k])
-            expected[:, :, k] = weights @ ridge.features.T + offsets[:, None]
-            expected[:, there, k] = ridge.left_out(scores[there, k], self._twice(there))
+            predicted[:, :, k] = weights @ ridge.features.T + offsets[:, None]
+            predicted[:, there, k] = ridge.left_out(scores[there, k])
         means = np.nanmean(scores, axis=0)
         centred = _beside(scores - means, known)
-        apart = [_beside(each - means, known) for each in expected]
+        apart = [_beside(each - means, known) for each in predicted]
         off = [rounding.rounded(float(((each - centred) ** 2).sum())) for each in apart]
-        place = int(np.argmin(off))
-        slope = _slope(apart[place], centred)
-        shrunk = (means + slope * (expected[place] - means)).round(rounding.DIGITS)
-        return Fit(place, slope, means, shrunk, np.where(known, scores, shrunk), costs)
+        self.learner = learner
+        self.place = int(np.argmin(off))
+        self.slope = _slope(apart[self.place], centred)
+        self.means = means
+        expected = means + self.slope * (predicted[self.place] - means)
+        self.expected = expected.round(rounding.DIGITS)
+        self.filled = np.where(known, scores, self.expected)
+        self.asked: BoolArray = np.asarray(known.any(axis=1))
+        self.costs = costs
+        self.mean_costs = _rounded(costs.mean(axis=0))
 
-    def _learnt(
-        self,
-        fit: Fit,
-        chosen: Sequence[int],
-        price: float,
-        sent: IntArray,
-        able: IntArray,
-        asked: BoolArray,
-    ) -> FittedRoute:
-        """Return the route over the chosen candidates, learned on all questions that any candidate
-        was asked.
+    def sent(self, chosen: Sequence[int], limit: float) -> tuple[float, IntArray]:
+        """Return the lowest price per unit of cost at which the mean cost, with the margin, is
+        within the limit, and the candidate that each question goes to at this price.
         """
-        ridge = self._ridge(asked)
-        filled = fit.filled[asked]
+        costs = self.mean_costs[chosen]
+
+        def by(price: float) -> IntArray:
+            worth = (self.expected[:, chosen] - price * costs).round(rounding.DIGITS)
+            return np.asarray(chosen)[worth.argmax(axis=1)]
+
+        def within(sent: IntArray) -> bool:
+            each = self.costs[np.arange(len(sent)), sent]
+            return float(each.mean()) + MARGIN * float(each.std()) / math.sqrt(len(each)) <= limit
+
+        dearest = float(costs.max())
+        low = PRICE / dearest if dearest > 0 else 0.0
+        if within(by(low)) or dearest == 0:
+            return low, by(low)
+        high = 2 / max(1e-12, float(np.diff(np.sort(costs)).max()))
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (low, middle) if within(by(middle)) else (middle, high)
+        return high, by(high)
+
+    def plain(self, sent: IntArray) -> float:
+        """Return the best mean predicted score on the questions that were asked, at no more than
+        the mean cost of this route, of one candidate or of a split of two candidates by a hash of
+        the question; 0 if there is neither.
+        """
+        cost = _mean(self.costs, sent)
+        means = self.expected[self.asked].mean(axis=0)
+        costs = _rounded(self.costs[self.asked].mean(axis=0))
+        fits = np.flatnonzero(costs <= cost)
+        best = max((float(means[k]) for k in fits), default=0.0)
+        for cheap, dear in product(fits, np.flatnonzero(costs > cost)):
+            share = (cost - costs[cheap]) / (costs[dear] - costs[cheap])
+            best = max(best, float((1 - share) * means[cheap] + share * means[dear]))
+        return best
+
+    def learnt(self, chosen: Sequence[int], price: float, sent: IntArray) -> tuple[Router, float]:
+        """Return the router to the chosen candidates and its score, learned on all questions that
+        any candidate was asked. `sent` is the candidate that each question goes to.
+        """
+        questions, asked = self.learner.questions, self.asked
+        ridge = self.learner.ridge(asked)
+        filled = self.filled[asked]
         value = _mean(filled, sent[asked])
         weights, intercepts = [], []
         for k in chosen:
             each, offsets = ridge.fit(filled[:, k])
-            weights.append(fit.slope * each[fit.place])
-            shrunk = fit.means[k] + fit.slope * (offsets[fit.place] - fit.means[k])
-            intercepts.append(shrunk - price * fit.mean_costs[k])
+            weights.append(self.slope * each[self.place])
+            shrunk = self.means[k] + self.slope * (offsets[self.place] - self.means[k])
+            intercepts.append(shrunk - price * self.mean_costs[k])
         there = [sent == k for k in chosen]
         loads = [
             float(costs[rows].mean() / costs.mean()) if costs[rows].any() else 1.0
-            for costs, rows in zip(fit.costs.T[chosen], there, strict=True)
+            for costs, rows in zip(self.costs.T[chosen], there, strict=True)
         ]
         data = {
             "branches": len(chosen),
@@ -315,71 +332,9 @@ class Learner:
         moved: dict[str, list[str]] = {}
         for row in np.flatnonzero(asked).tolist():
             branch = chosen.index(int(sent[row]))
-            if now.decide(self.questions[row]) != branch:
-                moved.setdefault(str(branch), []).append(self._keys[row])
-        router = Router.new(data | {"held_out": moved})
-        return FittedRoute(router, tuple(able[chosen].tolist()), value, _mean(fit.costs, sent))
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Regressions of K candidates: the index of their common penalty (`place`); the factor that
-    shrinks predictions towards a candidate's mean score (`slope`); the mean scores (K,); and, each
-    (n, K) for n questions, the shrunk leave-one-out predictions (`expected`), the scores with
-    predictions in place of unknown ones (`filled`), and the costs.
-    """
-
-    place: int
-    slope: float
-    means: FloatArray
-    expected: FloatArray
-    filled: FloatArray
-    costs: FloatArray
-
-    @property
-    def mean_costs(self) -> FloatArray:
-        """Mean cost of each candidate (K,)."""
-        return _rounded(self.costs.mean(axis=0))
-
-    def sent(self, chosen: Sequence[int], limit: float) -> tuple[float, IntArray]:
-        """Return the lowest price per unit of cost at which the mean cost, with the margin, is
-        within the limit, and the candidate that each question goes to at this price.
-        """
-        costs = self.mean_costs[chosen]
-
-        def by(price: float) -> IntArray:
-            worth = (self.expected[:, chosen] - price * costs).round(rounding.DIGITS)
-            return np.asarray(chosen)[worth.argmax(axis=1)]
-
-        def within(sent: IntArray) -> bool:
-            each = self.costs[np.arange(len(sent)), sent]
-            return float(each.mean()) + MARGIN * float(each.std()) / math.sqrt(len(each)) <= limit
-
-        dearest = float(costs.max())
-        low = PRICE / dearest if dearest > 0 else 0.0
-        sent = by(low)
-        if within(sent) or dearest == 0:
-            return low, sent
-        high = 2 / max(1e-12, float(np.diff(np.sort(costs)).max()))
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (low, middle) if within(by(middle)) else (middle, high)
-        return high, by(high)
-
-    def plain(self, asked: BoolArray, cost: float) -> float:
-        """Return the best mean predicted score on the questions that were asked, at a mean cost of
-        at most `cost`, of one candidate or of a split of two candidates by a hash of the question;
-        0 if there is neither.
-        """
-        means = self.expected[asked].mean(axis=0)
-        costs = _rounded(self.costs[asked].mean(axis=0))
-        fits = [k for k, each in enumerate(costs) if each <= cost]
-        best = max((float(means[k]) for k in fits), default=0.0)
-        for cheap in fits:
-            for dear in set(range(len(means))) - set(fits):
-                share = (cost - costs[cheap]) / (costs[dear] - costs[cheap])
-                best = max(best, float((1 - share) * means[cheap] + share * means[dear]))
-        return best
+            if now.decide(questions[row]) != branch:
+                moved.setdefault(str(branch), []).append(key_of(questions[row]))
+        return Router.new(data | {"held_out": moved}), value
 
 
 def split(scores: FloatArray, costs: FloatArray, limit: float = math.inf) -> FittedRoute | None:
