@@ -60,8 +60,8 @@ def write_serving(profile: str, tracking_uri: str) -> None:
     from ttsgraph_flows.registry import Registry
 
     registry = Registry(tracking_uri)
-    tasks = json.loads(answers_file(profile).read_text(encoding="utf-8"))["tasks"]
-    lines = {answer["task"]: _line(registry, answer) for answer in tasks}
+    found = json.loads(answers_file(profile).read_text(encoding="utf-8"))
+    lines = {answer["task"]: _line(registry, answer) for answer in found["tasks"]}
     shown = {task: line for task, line in lines.items() if line}
     text = json.dumps(shown, indent=1, ensure_ascii=False)
     write_text(_serving_file(profile), f"{SERVING} = {text};\n")

@@ -10,7 +10,6 @@ from prefect import flow
 
 from ttsgraph.base.files import locked
 from ttsgraph.evaluation.archive import Archive, Row
-from ttsgraph.runtime.limits import Meter
 from ttsgraph.searching.agent.base import trace_page
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
@@ -68,7 +67,6 @@ def tracked_search(
     params = stage.run_params | {"method": method} | search_params(stage.profile, acting)
     known = stage.params.tracking_uri, stage.experiment, method, params
     as_runs = stage.params.tracking.candidates == "runs"
-    limits = stage.profile.limits
 
     async def run(asked: StepModels) -> tuple[SearchOutcome, State]:
         searcher, settings = await prepare(asked)
@@ -81,13 +79,12 @@ def tracked_search(
         meter.note_now()
         tracker.candidate(evaluated)
 
-    account = stage.account(f"search-{method}")
     with (
         locked(place.path),
         RunTracker(*known, as_runs=as_runs) as tracker,
         live(f"search {stage.task} {method}", calls) as publish,
+        stage.metered(f"search-{method}", publish) as meter,
     ):
-        meter = Meter(limits, account.read(), account.write, publish)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         archive = Archive()
         found, state = stage.with_agent(run, meter, acting.uses_agent)

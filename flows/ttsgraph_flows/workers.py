@@ -30,10 +30,8 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
             try:
                 done: PieceResult = client.submit(work_on, work, pure=False).result()
             except Exception as error:
-                raise RunStopped(
-                    f"workers ({settings.kind}): a piece of work was lost: {first_line(error)};"
-                    f" {GO_ON}"
-                ) from None
+                why = f"a piece of work was lost: {first_line(error)}; {GO_ON}"
+                raise RunStopped(f"workers ({settings.kind}): {why}") from None
             return done
 
         async def carry(work: WorkPiece) -> PieceResult:
@@ -63,10 +61,9 @@ def _connected(settings: WorkerSettings) -> Iterator[Any]:
     try:
         client = Client(**cluster)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError) as error:
-        where = settings.address or "this machine"
         raise EndpointError(
-            f"workers of kind {settings.kind}: expected a cluster at {where}, but it can't be"
-            f" reached: {error}"
+            f"workers of kind {settings.kind}: expected a cluster at"
+            f" {settings.address or 'this machine'}, but it can't be reached: {error}"
         ) from None
     with client:
         if not client.scheduler_info()["workers"]:

@@ -10,12 +10,15 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import not_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from ttsgraph.base.errors import DataError, DeploymentError, InputError
+from pydantic import Field, PlainSerializer, PlainValidator
+
+from ttsgraph.base.errors import DataError, DeploymentError, GraphError, InputError
 from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.evaluation.executor import GraphRunner
@@ -41,21 +44,38 @@ GRAPH = "graph.json"
 Effort = Literal["low", "medium", "high"]
 
 
+def _graph(given: Any) -> CollaborationGraph:
+    if isinstance(given, CollaborationGraph):
+        return given
+    try:
+        return CollaborationGraph.from_dict(given)
+    except GraphError as error:
+        raise ValueError(str(error)) from None
+
+
+Graph = Annotated[
+    CollaborationGraph, PlainValidator(_graph), PlainSerializer(CollaborationGraph.to_dict)
+]
+
+
+Spelled = Annotated[
+    Profile, PlainSerializer(lambda profile: profile.model_dump(mode="json", exclude_none=True))
+]
+"""Profile that is stored with every setting spelled out, so that later changes to defaults don't
+alter it.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Rung:
     """A graph on the front: its cost in budget units, and its score minus the found graph's score
     on the split `split`.
     """
 
-    graph: CollaborationGraph
+    graph: Graph
     units: float
     ahead: float
     split: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        data = {"units": self.units, "ahead": self.ahead, "split": self.split}
-        return {"graph": self.graph.to_dict()} | data
 
 
 def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]:
@@ -124,25 +144,18 @@ class Figures:
     plain_cost: float | None = None
 
 
-class _RungFile(ClosedModel):
-    graph: dict[str, Any]
-    units: float
-    ahead: float
-    split: str
-
-
 class _BundleFile(ClosedModel):
     """Content of bundle.json. The bundle's hash doesn't cover the keys with defaults: test figures
     with which the service is compared, the front, and the part of the search that found the graph.
     """
 
     task: str
-    graph: dict[str, Any]
-    profile: Profile
+    graph: Graph
+    profile: Spelled
     shots: tuple[Question, ...]
-    tested: Figures = Figures()
-    front: tuple[_RungFile, ...] = ()
-    found_by: str = ""
+    tested: Figures = Field(default=Figures(), exclude_if=lambda figures: figures == Figures())
+    front: tuple[Rung, ...] = Field(default=(), exclude_if=not_)
+    found_by: str = Field(default="", exclude_if=not_)
 
 
 PLAIN = ("single", "self_consistency")
@@ -277,49 +290,27 @@ class DeployedVersion:
         inputs = task or self.grader, prompt or self.prompt, sampling
         return GraphRunner(graph, *inputs, self.profile.model_pool(self.task), client)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data with every setting spelled out, so that later changes to defaults don't
-        alter it.
-        """
-        return {
-            "task": self.task,
-            "graph": self.graph.to_dict(),
-            "profile": self.profile.model_dump(mode="json", exclude_none=True),
-            "shots": [asdict(shot) for shot in self.shots],
-        }
+    def _file(self) -> _BundleFile:
+        return _BundleFile(**{name: getattr(self, name) for name in _BundleFile.model_fields})
 
     @cached_property
     def bundle_hash(self) -> str:
         """SHA-256 of the bundle's canonical JSON, in hex."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+        hashed = self._file().model_dump(mode="json", include={"task", "graph", "profile", "shots"})
+        return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
     def write(self, folder: Path) -> Path:
         """Write bundle.json into a folder and return the file's path."""
         path = folder / BUNDLE
-        data = self.to_dict()
-        if self.tested != Figures():
-            data["tested"] = asdict(self.tested)
-        if self.front:
-            data["front"] = [rung.to_dict() for rung in self.front]
-        if self.found_by:
-            data["found_by"] = self.found_by
-        write_text(path, json_text(data, sort_keys=True) + "\n")
+        write_text(path, json_text(self._file().model_dump(mode="json"), sort_keys=True) + "\n")
         return path
 
     @classmethod
     def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> DeployedVersion:
-        """Read the output of `to_dict`, or the content of a file from `write`. An empty `version`
-        is replaced by the start of the bundle's hash. Raises InputError naming `where` if the data
-        is not a bundle.
+        """Read the content of a file from `write`. An empty `version` is replaced by the start of
+        the bundle's hash. Raises InputError naming `where` if the data is not a bundle.
         """
-        file = parse(_BundleFile, data, where)
-        front = tuple(
-            Rung(CollaborationGraph.from_dict(one.graph, where), one.units, one.ahead, one.split)
-            for one in file.front
-        )
-        graph = CollaborationGraph.from_dict(file.graph, where)
-        known = file.task, graph, file.profile, file.shots
-        read = cls(*known, version, file.tested, front, file.found_by)
+        read = cls(**dict(parse(_BundleFile, data, where)), version=version)
         return read if version else replace(read, version=read.bundle_hash[:12])
 
     @classmethod
