@@ -72,9 +72,7 @@ class Store:
         try:
             outs = self._repo.index.outs if self._repo else []
         except DvcException as error:
-            raise DataError(
-                f"expected DVC's records, but DVC can't read them: {first_line(error)}"
-            ) from None
+            raise DataError(f"DVC can't read its own records: {first_line(error)}") from None
         for out in outs:
             found[out.fs_path] = out.hash_info.value or "" if out.hash_info else ""
             if out.hash_info and out.hash_info.isdir and (tree := out.get_obj()) is not None:

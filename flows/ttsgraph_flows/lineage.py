@@ -182,8 +182,7 @@ class _Walk:
         """
         if (text := self.version.tags.get(registry.MANIFEST)) is None:
             raise DataError(
-                "expected the tag 'manifest', which the version's test writes last, found none: it"
-                " was removed, or the test didn't finish; run `make repro` to finish it"
+                "expected a tag 'manifest', which a test writes last, found none; run `make repro`"
             )
         record = self.record
         with suppress(ValueError, LookupError):
@@ -213,8 +212,7 @@ class _Walk:
         now = self.store.recorded(path)
         if self._is_current and now is not None and (path, now) not in self._registered:
             raise DataError(
-                f"DVC records other content than was registered: expected {md5}, found"
-                f" {now or 'no digest'}; restore dvc.lock, or finish a run with `make repro`"
+                f"DVC has {now or 'no digest'}, not {md5}; restore dvc.lock, or run `make repro`"
             )
         return kept.where
 
@@ -261,9 +259,7 @@ class _Walk:
     def _decision(self) -> str:
         now = self.version.tags.get(registry.DECISION)
         if now is None:
-            raise DataError(
-                "expected the tag 'decision', which the version's test sets, found none"
-            )
+            raise DataError("expected the tag 'decision', which its test sets, found none")
         if now != self.manifest[VERSION][registry.DECISION]:
             raise _Unverifiable(f"decided again since its test: {now}")
         return now

@@ -142,15 +142,14 @@ class Registry:
             return self.find(f"{task}@{CHAMPION}")
         return None
 
-    def versions(self, task: str | None = None) -> list[Version]:
-        """Return all versions of a task, or of all tasks, oldest first."""
-        wanted = f"name = '{PREFIX}{task}'" if task is not None else f"name LIKE '{PREFIX}%'"
+    def versions(self, task: str) -> list[Version]:
+        """Return all versions of a task, oldest first."""
         with explained(self.uri):
-            found = self._client.search_model_versions(wanted)  # returns at most 10,000
+            found = self._client.search_model_versions(f"name = '{PREFIX}{task}'")
             # MLflow's search leaves the aliases out, so each version is read again.
             return [
                 Version.of(self._client.get_model_version(each.name, each.version))
-                for each in sorted(found, key=lambda each: (each.name, int(each.version)))
+                for each in sorted(found, key=lambda each: int(each.version))
             ]
 
     def registered(self, version: Version, name: str, tag: str) -> str:
@@ -312,8 +311,7 @@ class Registry:
         champion = self.find(f"{task}@{CHAMPION}")
         if REPLACED not in champion.tags:
             raise DeploymentError(
-                f"{champion.label}, the champion, replaced no other version, so there is nothing to"
-                " restore"
+                f"{champion.label} replaced no version: there is nothing to restore"
             )
         before = self.find(f"{task}/{champion.tags[REPLACED]}")
         self.tag(champion, ROLLED_BACK, f"to {before.label}")

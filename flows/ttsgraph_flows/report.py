@@ -16,7 +16,7 @@ from ttsgraph.reporting.page import write_index, write_report
 from ttsgraph.reporting.report_data import Report, read_task
 from ttsgraph.settings.profile import load_params, load_profile
 from ttsgraph.stages.records import GateRecord, read_record
-from ttsgraph_flows.answers import REPORTS, answers_file, write_serving
+from ttsgraph_flows.answers import REPORTS, answers_file, refresh
 from ttsgraph_flows.stage import Stage, load_stage, main, outcome_path
 
 
@@ -44,7 +44,7 @@ def report(profile: str | None = None) -> None:
     write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
     write_text(answers_file(name).with_name("metrics.json"), json_text(metrics(found)))
     _note(found, stages)
-    write_serving(name, params.tracking_uri)
+    refresh()
     write_index(REPORTS)
 
 

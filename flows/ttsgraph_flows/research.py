@@ -68,8 +68,7 @@ class ChampionSearch:
         kept = Store().find(path, self.record.files[path])
         if kept.content is None:
             raise DataError(
-                f"{self.version.label}: {path}: {kept.where}; a warm search needs this file; run"
-                " `make repro` to search from the start"
+                f"{self.version.label}: {path}: {kept.where}; run `make repro` to search anew"
             )
         return kept.content
 

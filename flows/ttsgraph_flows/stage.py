@@ -1,16 +1,11 @@
 """Shared parts of all stages: their context (settings and paths) and their command line."""
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    closing,
-    contextmanager,
-    nullcontext,
-)
+from contextlib import AbstractAsyncContextManager as AsyncContext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -130,7 +125,7 @@ class Stage(Project):
             self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
         )
 
-    @contextmanager
+    @contextlib.contextmanager
     def metered(self, name: str, publish: Publish = ignore) -> Iterator[Meter]:
         """Yield the meter of the work with this name, whose account adds up the expense of all
         starts. Raises InputError if a second process does the work at the same time, because it
@@ -160,7 +155,7 @@ class Stage(Project):
         self.grader()  # raises early, before any call is paid for, if answers can't be graded
 
         async def run(carry: Carry | None, asks: StoreAddress | None = None) -> T:
-            speaking: AbstractAsyncContextManager[Chat | None] = nullcontext()
+            speaking: AsyncContext[Chat | None] = contextlib.nullcontext()
             if needed:
                 speaking = open_agent(self.profile, STATE, meter, self.calls)
             async with open_client(self.profile) as client, meter.watched(), speaking as speak:
@@ -188,7 +183,7 @@ class Stage(Project):
 
         with (
             carrier(self.profile.workers) as carry,
-            closing(open_cache()) as cache,
+            contextlib.closing(open_cache()) as cache,
             workers.asked_for_calls(cache, own_host(self.profile.workers)) as asks,
         ):
             return step("ask the models", lambda: asyncio.run(run(carry, asks)))
@@ -207,7 +202,7 @@ class Stage(Project):
         that the work used, record its table, and return the table.
         """
 
-        def shown(total: int) -> AbstractContextManager[Publish]:
+        def shown(total: int) -> contextlib.AbstractContextManager[Publish]:
             return live(f"{name} {self.task}", total)
 
         with self.metered(name) as meter:

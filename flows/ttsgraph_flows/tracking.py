@@ -29,7 +29,7 @@ from alembic.util import CommandError
 from mlflow import entities
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
-from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
+from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
 from ttsgraph.base.ending import say
@@ -190,8 +190,8 @@ class RunTracker:
     """Recorder of one run in MLflow, used as a context manager: the run ends as FAILED if the block
     raises. A run of the same name that an earlier process left unfinished is marked as KILLED.
 
-    `made_by` is the module that makes the run. `began` is the run's start in seconds since 1970, by
-    default the current time. With `as_runs`, each candidate of a search also becomes a child run.
+    `began` is the run's start in seconds since 1970, by default the current time. With `as_runs`,
+    each candidate of a search also becomes a child run.
     """
 
     def __init__(
@@ -200,24 +200,20 @@ class RunTracker:
         experiment: str,
         name: str,
         params: Mapping[str, Any],
-        made_by: str = "search",
         began: float | None = None,
         as_runs: bool = False,
     ) -> None:
         self._as_runs = as_runs
-        tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
-        if commit := git("rev-parse", "HEAD"):
-            tags["mlflow.source.git.commit"] = commit
-        tags["stage"] = "search" if made_by == "search" else name
+        commit = git("rev-parse", "HEAD")
+        tags = {MLFLOW_GIT_COMMIT: commit} if commit else {}
         start = None if began is None else int(began * 1000)
-        with explained(tracking_uri) as client:
-            self._place = place = experiment_of(client, experiment).experiment_id
+        with explained(tracking_uri) as self.client:
+            self._place = place = experiment_of(self.client, experiment).experiment_id
             left = f"attributes.run_name = '{name}' and attributes.status = 'RUNNING'"
-            for run in client.search_runs([place], left):
-                client.set_terminated(run.info.run_id, "KILLED")
-            self.client = client
-            self.run_id = str(client.create_run(place, start, tags, name).info.run_id)
-            log_params(client, self.run_id, params)
+            for run in self.client.search_runs([place], left):
+                self.client.set_terminated(run.info.run_id, "KILLED")
+            self.run_id = str(self.client.create_run(place, start, tags, name).info.run_id)
+            log_params(self.client, self.run_id, params)
         self.page = run_page(tracking_uri, place, self.run_id)
 
     def dataset(self, path: Path, name: str) -> None:
@@ -293,11 +289,10 @@ def record_stage(stage: Stage, name: str, table: pd.DataFrame, file: Path) -> st
     measured graph; return the URL of the run's page. Raises InputError if MLflow can't be used.
     """
     known = stage.params.tracking_uri, stage.experiment, name, stage.run_params
-    made_by = name.split("-")[0]
-    with explained(known[0]) as client, RunTracker(*known, made_by, stage.began) as tracker:
+    with explained(known[0]) as client, RunTracker(*known, stage.began) as tracker:
         if "graph" in table:  # with the columns of an archive
             status = np.where(table["n_scored"] > 0, "ok", "failed")
-            split = "test" if made_by == "evaluate" else "train"
+            split = "test" if name.startswith("evaluate") else "train"
             table = table.assign(candidate_id=range(len(table)), split=split, status=status)
             log_steps(client, tracker.run_id, table.to_dict("records"))
             best = {"graphs": len(table), "best_accuracy": table["accuracy"].max()}
@@ -397,9 +392,8 @@ def search_run(stage: Stage, folder: Path, method: str) -> str:
     run_id = run_that_made(stage, method, folder / HISTORY)
     if run_id is None:
         raise InputError(
-            f"MLflow at tracking_uri {stage.params.tracking_uri!r} (params.yaml): expected the run"
-            f" of the search in {folder}, found none; run the search again"
-            f" (`{command_of('search', folder / HISTORY)}`), which recreates the run from"
-            " the call cache, without calling a model"
+            f"MLflow at {stage.params.tracking_uri!r}: expected the run of the search in {folder},"
+            f" found none; `{command_of('search', folder / HISTORY)}` recreates it from the call"
+            " cache, without calling a model"
         )
     return run_id

@@ -94,9 +94,7 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
             say(f"{own}: made with Python {python}; Python {PYTHON} may grade programs differently")
     lock = read_lock(lock_file)
     if not lock:
-        raise InputError(
-            f"expected {lock_file} with the hashes to compare with, found none; run `make repro`"
-        )
+        raise InputError(f"expected recorded hashes in {lock_file}, found none; run `make repro`")
     known = {task: recorded_calls(params, task, lock) for task in tasks or params.tasks}
     available = [calls for calls in known.values() if calls is not None]
     found: dict[str, Verification] = {}

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from functools import partial
 
 import pytest
 
@@ -14,23 +13,6 @@ pytestmark = pytest.mark.slow
 METRICS = "reports/simulated-small/metrics.json"
 
 
-@pytest.fixture(scope="module")
-def project(copied: SimulatedProject) -> SimulatedProject:
-    """A repository with a run that was committed, and other numbers in the folder."""
-    shutil.copy(ROOT / ".gitignore", copied.folder / ".gitignore")
-    git = partial(said_by, folder=copied.folder)
-    git(["git", "init", "-q"])
-    copied.dvc("config", "--unset", "core.no_scm")
-    git(["git", "add", "-A"])
-    git(["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-q", "-m", "one"])
-    metrics = copied.folder / METRICS
-    known = json.loads(metrics.read_text())
-    known["math"]["budget_units"] /= 2
-    metrics.unlink()
-    metrics.write_text(json.dumps(known))
-    return copied
-
-
 def cells(table: str) -> list[list[str]]:
     """The rows of a Markdown table."""
     lines = [line for line in table.splitlines() if line.startswith("|")]
@@ -39,12 +21,23 @@ def cells(table: str) -> list[list[str]]:
 
 
 def test_metrics_diff_and_exp_show_have_the_numbers_of_both_revisions(
-    project: SimulatedProject,
+    copied: SimulatedProject,
 ) -> None:
+    """Of a run that was committed, and of other numbers in the folder."""
+    project = copied
+    shutil.copy(ROOT / ".gitignore", project.folder / ".gitignore")
+    project.dvc("config", "--unset", "core.no_scm")
+    for command in ("init -q", "add -A", "-c user.name=a -c user.email=a@b.c commit -qm one"):
+        said_by(["git", *command.split()], project.folder)
+    metrics = project.folder / METRICS
+    known = json.loads(metrics.read_text())
+    known["math"]["budget_units"] /= 2
+    metrics.unlink()
+    metrics.write_text(json.dumps(known))
+    known = known["math"]
     heads, *rows = cells(project.dvc("metrics", "diff", "--md", "--all"))
     assert heads == ["Path", "Metric", "HEAD", "workspace", "Change"]
     now = {row[1]: row[3] for row in rows if row[0].endswith("metrics.json")}
-    known = json.loads((project.folder / METRICS).read_text())["math"]
     assert set(now) == {f"math.{key}" for key in known}
     for key in ("accuracy", "budget_units", "dollars_per_1000", "latency_s"):
         assert float(now[f"math.{key}"]) == pytest.approx(known[key], abs=1e-5)

@@ -243,62 +243,61 @@ def cut_in_cache(project):
 
 RESULT = f"file {RESULTS}"
 CALLS = "file calls/simulated-small/math"
+PROMOTION = "promotion math/1"
 AT_ONCE = {
-    "files": [
+    "files and a promotion": [
         (lose_calls, f"{CALLS}/evaluate-random.parquet"),
         (cut_in_cache, f"{CALLS}/search-random.parquet"),
         (change_questions, "dataset data/"),
+        (change_promotion, PROMOTION),
     ],
-    "model": [
+    "the model": [
         (rewrite("mlruns/**/MLmodel", "loader_module: ", "loader_module: other."), "model/MLmodel"),
         (rewrite("mlruns/**/ttsgraph/runtime/clients.py", "import", " import"), "model/code/"),
     ],
-    "more in the model": [(add_file, "sitecustomize.py: added after")],
-    "runs": [
+    "runs, and more in the model": [
+        (add_file, "sitecustomize.py: added after"),
         (set_tag, "tags"),
         (set_metric("pilot", "train/accuracy"), "train/accuracy"),
         (set_metric("evaluate-random", "test/accuracy"), "test/accuracy"),
         (set_metric("random", "train_best", step=1), "train_best"),
         (in_database("update metrics set value = 0.5 where key = 'val/accuracy'"), "val/accuracy"),
     ],
-    "metrics": [
+    "metrics, no alias, and a digest in the lock": [
         (in_database("update latest_metrics set value = 0.9 where key = 'val/calls'"), "val/calls"),
         (set_metric("random", "test_found_accuracy_low", step=1), "test_found_accuracy_low"),
+        (delete_alias, PROMOTION),
+        (change_digest_in_lock, f"{RESULT}/random/archive.parquet"),
     ],
-    "tables": [
+    "params, an artefact, tags and an alias": [
+        (move_alias, PROMOTION),
         (in_database("update params set value = '7' where key = 'budget.limit'"), "params"),
         (rewrite("mlruns/**/artifacts/graph.json", "llama-3.2-3b", "llama-3.2-1b"), "graph.json"),
-    ],
-    "what runs are of": [
-        (in_database("update runs set lifecycle_stage = 'deleted' where name = 'pilot'"), "state"),
-        (in_database("update datasets set digest = 'other'"), "datasets"),
-    ],
-    "a run that was deleted": [
-        (
-            in_database("update runs set lifecycle_stage = 'deleted' where name = 'random'"),
-            "search run",
-        )
-    ],
-    "tags": [
         (change_tag("models", '{"other": "r1"}'), "tags/models"),
         (change_tag("figures", '{"accuracy": 0.99}'), "tags/figures"),
         (change_tag("test_accuracy", "0.99"), "tags/test_accuracy"),
     ],
-    "tags that were taken away": [
+    "what runs are of, and tags that were taken away": [
+        (in_database("update runs set lifecycle_stage = 'deleted' where name = 'pilot'"), "state"),
+        (in_database("update datasets set digest = 'other'"), "datasets"),
         (delete_tag("uses"), "tags/uses"),
         (delete_tag("decision"), "decision math/1"),
-        (delete_tag("promoted"), "promotion math/1"),
+        (delete_tag("promoted"), PROMOTION),
     ],
-    "an alias": [(move_alias, "promotion math/1")],
-    "an alias that was deleted": [(delete_alias, "promotion math/1")],
-    "a promotion": [(change_promotion, "promotion math/1")],
-    "what DVC knows of promotions": [(remove("promotions/math.jsonl.dvc"), "promotion math/1")],
-    "all promotions": [(remove("promotions/math.jsonl"), "promotion math/1")],
-    "a digest in the lock": [(change_digest_in_lock, f"{RESULT}/random/archive.parquet")],
+    "a run and all promotions": [
+        (
+            in_database("update runs set lifecycle_stage = 'deleted' where name = 'random'"),
+            "search run",
+        ),
+        (remove("promotions/math.jsonl"), PROMOTION),
+    ],
+    "what DVC knows": [
+        (remove("promotions/math.jsonl.dvc"), PROMOTION),
+        (remove("dvc.lock"), f"{RESULT}/random/graph.json"),
+    ],
     "a lock that a merge left": [
         (rewrite("dvc.lock", "schema:", "<<<<<<<\nschema:"), "can't read")
     ],
-    "no lock": [(remove("dvc.lock"), f"{RESULT}/random/graph.json")],
     "another run": [(in_database("update model_versions set run_id = 'other'"), "version math/1")],
     "half a manifest": [(change_tag("manifest", '{"version"'), "version math/1")],
     "a manifest of other kinds": [(change_tag("manifest", '{"run": 5}'), "version math/1")],
@@ -308,7 +307,7 @@ AT_ONCE = {
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("math.jsonl", b"\xff"), ("math.jsonl", b"3\n"), ("math.jsonl.dvc", b": [")],
+    [("math.jsonl", b"\xff"), ("math.jsonl.dvc", b": [")],
 )
 def test_unreadable_promotions_are_named_also_without_an_alias(project, name, content):
     delete_alias(project)

@@ -195,24 +195,6 @@ def figures_of(feedback: Feedback, graph: CollaborationGraph, tested: pd.DataFra
     return replace(figures, plain=str(best["label"]), plain_cost=cost)
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """A figure of a version in service that differs from the same figure in its test."""
-
-    task: str
-    version: str
-    figure: str
-    served: float
-    tested: float
-    answers: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.task}/{self.version}: {self.figure} of the last {self.answers} answers is"
-            f" {self.served:.4g}; in the test it was {self.tested:.4g}"
-        )
-
-
 @dataclass(frozen=True)
 class DeployedVersion:
     """One version that answers a task: the graph, the settings under which it was found, and the
@@ -364,12 +346,6 @@ class Loader(Protocol):
 
     def settled(self, task: str, version: str, decision: Decision) -> None:
         """Record the outcome of a challenger's trial in service. The call may block; after a
-        TTSGraphError it is repeated.
-        """
-        return
-
-    def drifted(self, drift: Drift) -> None:
-        """Report that the service no longer matches the test. The call may block; after a
         TTSGraphError it is repeated.
         """
         return
