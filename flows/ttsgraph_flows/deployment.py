@@ -26,12 +26,8 @@ from ttsgraph_flows.tracking import HISTORY, explained, git, run_that_made, sear
 
 SEARCH_FILES = ("archive.parquet", "graph.json", HISTORY, "search.json", "trajectory.csv")
 START_FILES = (
-    "profile.parquet",
-    "pilot.parquet",
-    "init_family.parquet",
-    "preference.json",
-    "init_instances.parquet",
-    "start.json",
+    *("profile.parquet", "pilot.parquet", "init_family.parquet"),
+    *("preference.json", "init_instances.parquet", "start.json"),
 )
 START_STAGES = ("pilot", "init_family", "init_instances")
 CODE = (
@@ -177,10 +173,9 @@ def sealed(stage: Stage, version: Version, method: str | None = None) -> None:
     files = {"research": record.files | {record.dataset.path: record.dataset.md5}}
     if method is not None:
         params = stage.params.model_copy(update={"methods": (method,)})
-        made = {run.name: map(Path, run.outputs) for run in runs_of(params, stage.task)}
         files = {
-            name: {path.as_posix(): md5(path) for path in paths if path.is_file()}
-            for name, paths in made.items()
+            run.name: {path: md5(Path(path)) for path in run.outputs if Path(path).is_file()}
+            for run in runs_of(params, stage.task)
         }
         others = {
             "sample": stage.questions_path,

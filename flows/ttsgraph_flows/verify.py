@@ -313,8 +313,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
             recorded = recorded_calls(params, task, read_lock())
             if recorded is None:
                 raise InputError(
-                    f"{task}: expected its recorded calls, found none; run `dvc pull` to get"
-                    " them, or `make repro` to make them"
+                    f"{task}: expected its recorded calls; run `dvc pull` or `make repro`"
                 ) from None
             remember(profile, recorded.calls)
             for method in params.methods:
