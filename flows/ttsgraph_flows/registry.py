@@ -318,14 +318,14 @@ class Registry:
         self._crown(before, f"{champion.label} was rolled back")
         return champion, before
 
-    def settle(self, task: str, number: str, decision: Decision) -> None:
+    def settle(self, task: str, version: str, decision: Decision) -> None:
         """Apply the result of a trial in service: a better challenger becomes the champion, unless
         its profile leaves promotions to people. In either case, the version is tagged with the
         reason.
         """
-        version = self.find(f"{task}/{number}")
-        self._apply(version, decision, self.deployed(version).profile.deploy.promote)
-        self.tag(version, TRIAL, decision.reason)
+        tried = self.find(f"{task}/{version}")
+        self._apply(tried, decision, self.deployed(tried).profile.deploy.promote)
+        self.tag(tried, TRIAL, decision.reason)
 
     def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
         """Write a version's description for its page in MLflow: the answer's sentence, a link to
@@ -363,28 +363,26 @@ def left_the_pool(version: Version) -> str:
     return left and f"{version.label} uses {left}, which left the pool of {name}"
 
 
-class RegistryLoader(Loader):
+class RegistryLoader(Registry, Loader):
     """Loader of deployed versions by alias or number (`math@champion`, `math/3`).
 
     Each version is read only once, but an alias is resolved on every call.
     """
 
+    settled = Registry.settle
+
     def __init__(self, tracking_uri: str) -> None:
-        self._registry = Registry(tracking_uri)
+        super().__init__(tracking_uri)
         self._read: dict[str, DeployedVersion] = {}
 
     def resolve(self, name: str) -> DeployedVersion:
         """Return the version that this name refers to now. Raises DeploymentError if there is none,
         and another InputError if the version can't be read.
         """
-        version = self._registry.find(name)
+        version = self.find(name)
         if version.label not in self._read:
-            self._read[version.label] = self._registry.deployed(version)
+            self._read[version.label] = self.deployed(version)
         return self._read[version.label]
-
-    def settled(self, task: str, version: str, decision: Decision) -> None:
-        """Apply the result of a trial, as `Registry.settle` does."""
-        self._registry.settle(task, version, decision)
 
 
 def origin(tracking_uri: str, deployed: DeployedVersion) -> str:

@@ -68,7 +68,7 @@ class ChampionSearch:
         kept = Store().find(path, self.record.files[path])
         if kept.content is None:
             raise DataError(
-                f"{self.version.label}: {path}: {kept.where}; run `make repro` to search anew"
+                f"{self.version.label}: {path}: {kept.where}; run `make repro` to search again"
             )
         return kept.content
 
