@@ -74,13 +74,9 @@ def request(task: str, pool: str, params: Params) -> None:
     before = searched_before(params.profile, task)
     known = champion.label if champion else "", before.pool if before else ""
     key = sha256(" ".join([task, pool, *known]))
-    run: Any = run_deployment(
-        f"research/{task}",
-        parameters={"task": task, "reason": "the pool changed"},
-        timeout=0,
-        idempotency_key=key,
-        as_subflow=False,
-    )
+    given = {"task": task, "reason": "the pool changed"}
+    at_once: Any = {"timeout": 0, "idempotency_key": key, "as_subflow": False}
+    run: Any = run_deployment(f"research/{task}", parameters=given, **at_once)
     say(f"deploy {task}: the pool changed; started run {run.name}")
 
 

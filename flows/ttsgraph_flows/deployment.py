@@ -82,14 +82,10 @@ class Challenger:
         if self.warm_from is None:  # a warm search's archive can't be checked: its units differ
             cost = stage.profile.cost_model(stage.task)
             provenance.check_archive(candidates, cost, self.method, str(path))
-        deployed = DeployedVersion(
-            stage.task,
-            graph,
-            stage.profile,
-            tuple(stage.questions["shots"]),
-            tested=figures_of(self.tested.feedbacks[self.choice.place], graph, self.tested.table),
-            front=front_of(candidates, self.tested.table),
-        )
+        table = self.tested.table
+        figures = figures_of(self.tested.feedbacks[self.choice.place], graph, table)
+        known = stage.task, graph, stage.profile, tuple(stage.questions["shots"])
+        deployed = DeployedVersion(*known, tested=figures, front=front_of(candidates, table))
         record = self._record(registry.champion(stage.task), deployed, made_by)
         if record.baseline is not None:  # the search's run doesn't have a baseline's graph yet
             kept = {"graph": graph.to_dict(), "accuracy": self.test.accuracy}

@@ -332,11 +332,8 @@ def _version_digests(known: Registry, version: Version) -> dict[str, str]:
     files.pop(MADE_WHEN_READ, None)
     code = {path: files.pop(path) for path in [*files] if path.startswith(CODE)}
     files[CODE] = digest(code)
-    tags = {
-        TAGS + key: sha256(text)
-        for key, text in version.tags.items()
-        if key not in registry.DECIDED
-    }
+    kept = version.tags.keys() - {*registry.DECIDED}
+    tags = {TAGS + key: sha256(version.tags[key]) for key in kept}
     return {MODEL + path: value for path, value in files.items()} | tags
 
 

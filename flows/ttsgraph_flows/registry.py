@@ -180,9 +180,8 @@ class Registry:
             kept = self._client.get_model_version_download_uri(version.model, version.number)
             uri = f"{kept}/artifacts/{name}" if name else kept
             with tempfile.TemporaryDirectory() as folder:
-                yield Path(
-                    mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=at)
-                )
+                got = mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=at)
+                yield Path(got)
         except (MlflowException, OSError, ValueError) as error:
             what = f"version {version.label}: expected its {name or 'files'}, but reading failed"
             raise DataError(f"{what}: {first_line(error)}") from None

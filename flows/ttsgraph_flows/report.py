@@ -32,12 +32,10 @@ def report(profile: str | None = None) -> None:
     name = params.profile if profile is None else profile
     settings = load_profile(name)
     stages = {task: load_stage(task, name) for task in params.tasks}
-    tasks = [
-        read_task(
-            task, stage.questions_path, stage.results, params.methods, outcome_path(name, task)
-        )
-        for task, stage in stages.items()
-    ]
+    tasks = []
+    for task, stage in stages.items():
+        known = task, stage.questions_path, stage.results, params.methods
+        tasks.append(read_task(*known, outcome_path(name, task)))
     as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
     found = Report(name, settings, as_row, tasks)
     write_report(REPORTS / name, found)

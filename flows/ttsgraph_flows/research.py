@@ -257,9 +257,8 @@ def _search(
     """
     search, research = stage.profile.search, stage.profile.research
     graph = last.deployed.graph
-    before = steps.PreviousSearch(
-        graph, last.distribution(), last.table("profile"), last.table("archive")
-    )
+    tables = last.table("profile"), last.table("archive")
+    before = steps.PreviousSearch(graph, last.distribution(), *tables)
 
     async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         searcher = await steps.begun_warm(stage, before, plan.newcomers, place, asked)

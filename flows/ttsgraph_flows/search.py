@@ -37,9 +37,8 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         return acting.of(replace(problem, speak=asked.speak)), settings
 
-    calls = settings.max_iterations * (
-        settings.candidates * settings.batch + stage.settings.splits.val
-    )
+    of_iteration = settings.candidates * settings.batch + stage.settings.splits.val
+    calls = settings.max_iterations * of_iteration
     exchanges = [dict(exchange) for exchange in start.exchanges]
     folder = stage.folder.of_search(method)
     tracked_search(stage, method, folder, prepare, calls, exchanges, acting)
@@ -71,9 +70,8 @@ def tracked_search(
     async def run(asked: StepModels) -> tuple[SearchOutcome, State]:
         searcher, settings = await prepare(asked)
         bench = Bench(asked.environment.with_node_grades(if_free=True), archive, record, publish)
-        return await find(
-            searcher, settings, bench, stage.questions["train"], stage.questions["val"]
-        )
+        questions = stage.questions
+        return await find(searcher, settings, bench, questions["train"], questions["val"])
 
     def record(evaluated: Row) -> None:
         meter.note_now()

@@ -121,9 +121,8 @@ class Stage(Project):
         """Return the task, ready to grade. Raises IsolationError if grading runs programs that
         can't be isolated here.
         """
-        return get_grader(
-            self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
-        )
+        settings, accept_weaker = self.settings, self.profile.sandbox.accept_weaker
+        return get_grader(settings.kind, accept_weaker, settings.grading)
 
     @contextlib.contextmanager
     def metered(self, name: str, publish: Publish = ignore) -> Iterator[Meter]:

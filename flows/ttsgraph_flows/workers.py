@@ -21,10 +21,8 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
     SettingsError if Dask is not installed, and EndpointError if the cluster can't be reached.
     """
     # The connection closes before the threads end, so that no thread waits for an unfinished piece.
-    with (
-        ThreadPoolExecutor(PIECES_PER_WORKER * settings.count) as waiting,
-        _connected(settings) as client,
-    ):
+    threads = ThreadPoolExecutor(PIECES_PER_WORKER * settings.count)
+    with threads, _connected(settings) as client:
 
         def carried(work: WorkPiece) -> PieceResult:
             try:
@@ -35,7 +33,7 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
             return done
 
         async def carry(work: WorkPiece) -> PieceResult:
-            return await asyncio.get_running_loop().run_in_executor(waiting, carried, work)
+            return await asyncio.get_running_loop().run_in_executor(threads, carried, work)
 
         yield carry
 

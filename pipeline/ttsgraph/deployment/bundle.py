@@ -105,16 +105,13 @@ def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]
 
 def _points(table: pd.DataFrame, found: float, split: str) -> list[Rung]:
     """Return the scored graphs of a table, with their leads over the found graph."""
-    return [
-        Rung(
-            CollaborationGraph.from_json(row["graph"]),
-            float(row["budget_units"]),
-            float(row["accuracy"] - found),
-            split,
-        )
-        for row in table.to_dict("records")
-        if not math.isnan(row["accuracy"] - found)
-    ]
+    points = []
+    for row in table.to_dict("records"):
+        ahead = float(row["accuracy"] - found)
+        if not math.isnan(ahead):
+            graph = CollaborationGraph.from_json(row["graph"])
+            points.append(Rung(graph, float(row["budget_units"]), ahead, split))
+    return points
 
 
 def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:
@@ -250,9 +247,8 @@ class DeployedVersion:
         """
         pool = self.profile.model_pool()
         models = sorted({pool[name].model for name in (*self.used_models, *more)})
-        return self.profile.model_copy(
-            update={"pool": {name: self.profile.pool[name] for name in models}}
-        )
+        needed = {name: self.profile.pool[name] for name in models}
+        return self.profile.model_copy(update={"pool": needed})
 
     @property
     def rungs(self) -> dict[Effort, DeployedVersion]:
@@ -322,10 +318,8 @@ def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question
     prompts need none.
     """
     settings = profile.task(task)
-    styles = {
-        settings.prompt.style,
-        *(spec.variant.style for spec in profile.model_pool().values() if spec.variant),
-    }
+    variants = (spec.variant for spec in profile.model_pool().values() if spec.variant)
+    styles = {settings.prompt.style, *(variant.style for variant in variants)}
     if "few_shot" not in styles or settings.splits.shots == 0:
         return ()
     from ttsgraph.stages.schemas import Questions, read_table

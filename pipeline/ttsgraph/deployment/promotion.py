@@ -39,6 +39,7 @@ SURE = 0.5
 """Number of standard errors by which a lead must exceed its price."""
 
 Side = Literal["champion", "challenger"]
+Leads = Sequence[Difference | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +100,12 @@ class Choice:
 
 
 def arms_of(
-    cases: Sequence[Case],
-    feedbacks: Sequence[Feedback],
-    cost: CostModel,
-    leads: Sequence[Difference | None] = (),
+    cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel, leads: Leads = ()
 ) -> list[Arm]:
     """Return the tested graphs as arms for the gate, in order. `leads` has `Arm.lead` for each arm,
     or is empty if there is no evidence.
     """
-    known: Sequence[Difference | None] = leads or [None] * len(cases)
+    known: Leads = leads or [None] * len(cases)
     return [
         Arm(case.columns["label"], units_of(case.graph, tested, cost), outcomes_of(tested), lead)
         for case, tested, lead in zip(cases, feedbacks, known, strict=True)
