@@ -63,9 +63,7 @@ def tracked_search(
     # MLflow is slow to import, so it is imported only after the inputs have been read.
     from ttsgraph_flows.tracking import HISTORY, RunTracker, search_params
 
-    params = stage.run_params | {"method": method} | search_params(stage.profile, acting)
-    known = stage.params.tracking_uri, stage.experiment, method, params
-    as_runs = stage.params.tracking.candidates == "runs"
+    params = {"method": method} | search_params(stage.profile, acting)
 
     async def run(asked: StepModels) -> tuple[SearchOutcome, State]:
         searcher, settings = await prepare(asked)
@@ -79,7 +77,7 @@ def tracked_search(
 
     with (
         locked(place.path),
-        RunTracker(*known, as_runs=as_runs) as tracker,
+        RunTracker(stage, method, params) as tracker,
         live(f"search {stage.task} {method}", calls) as publish,
         stage.metered(f"search-{method}", publish) as meter,
     ):

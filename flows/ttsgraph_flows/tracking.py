@@ -186,34 +186,24 @@ def git(*arguments: str) -> str | None:
 
 
 class RunTracker:
-    """Recorder of one run in MLflow, used as a context manager: the run ends as FAILED if the block
-    raises. A run of the same name that an earlier process left unfinished is marked as KILLED.
-
-    `began` is the run's start in seconds since 1970, by default the current time. With `as_runs`,
-    each candidate of a search also becomes a child run.
+    """Recorder of one run of a stage in MLflow, used as a context manager: the run ends as FAILED
+    if the block raises. A run of the same name that an earlier process left unfinished is marked as
+    KILLED. The run's params are the stage's and `params`.
     """
 
-    def __init__(
-        self,
-        tracking_uri: str,
-        experiment: str,
-        name: str,
-        params: Mapping[str, Any],
-        began: float | None = None,
-        as_runs: bool = False,
-    ) -> None:
-        self._as_runs = as_runs
+    def __init__(self, stage: Stage, name: str, params: Mapping[str, Any]) -> None:
+        self._as_runs = stage.params.tracking.candidates == "runs"
         commit = git("rev-parse", "HEAD")
         tags = {MLFLOW_GIT_COMMIT: commit} if commit else {}
-        start = None if began is None else int(began * 1000)
-        with explained(tracking_uri) as self.client:
-            self._place = place = experiment_of(self.client, experiment).experiment_id
+        began = int(stage.began * 1000)
+        with explained(stage.params.tracking_uri) as self.client:
+            self._place = place = experiment_of(self.client, stage.experiment).experiment_id
             left = f"attributes.run_name = '{name}' and attributes.status = 'RUNNING'"
             for run in self.client.search_runs([place], left):
                 self.client.set_terminated(run.info.run_id, "KILLED")
-            self.run_id = str(self.client.create_run(place, start, tags, name).info.run_id)
-            log_params(self.client, self.run_id, params)
-        self.page = run_page(tracking_uri, place, self.run_id)
+            self.run_id = str(self.client.create_run(place, began, tags, name).info.run_id)
+            log_params(self.client, self.run_id, {**stage.run_params, **params})
+        self.page = run_page(stage.params.tracking_uri, place, self.run_id)
 
     def dataset(self, path: Path, name: str) -> None:
         """Log the questions file as the run's input, under the MD5 that DVC uses for the file."""
@@ -287,8 +277,7 @@ def record_stage(stage: Stage, name: str, table: pd.DataFrame, file: Path) -> st
     """Record a run of a stage, with the table that the stage wrote to `file`, and a step for each
     measured graph; return the URL of the run's page. Raises InputError if MLflow can't be used.
     """
-    known = stage.params.tracking_uri, stage.experiment, name, stage.run_params
-    with explained(known[0]) as client, RunTracker(*known, stage.began) as tracker:
+    with explained(stage.params.tracking_uri) as client, RunTracker(stage, name, {}) as tracker:
         if "graph" in table:  # with the columns of an archive
             status = np.where(table["n_scored"] > 0, "ok", "failed")
             split = "test" if name.startswith("evaluate") else "train"
