@@ -200,11 +200,8 @@ class Stage(Project):
         """Run a stage's work, with the agent's language model if `agent` is true; write the calls
         that the work used, record its table, and return the table.
         """
-
-        def shown(total: int) -> contextlib.AbstractContextManager[Publish]:
-            return live(f"{name} {self.task}", total)
-
         with self.metered(name) as meter:
+            shown = partial(live, f"{name} {self.task}")
             table = self.with_agent(work, meter, agent, shown)
             self.write_calls(name)
             self.record(name, table, self.folder.file(name))
