@@ -53,28 +53,20 @@ def lines_beside(profile: str) -> dict[str, str]:
     return lines
 
 
-def write_serving(profile: str, tracking_uri: str) -> None:
-    """Write the script that a profile's page reads. Raises InputError if the registry can't be
-    read.
+def refresh() -> None:
+    """Write the script of each page again, after a report or a change of the champion. A script
+    that can't be written stays as it is.
     """
     from ttsgraph_flows.registry import Registry
 
-    registry = Registry(tracking_uri)
-    tasks = json.loads(answers_file(profile).read_text(encoding="utf-8"))["tasks"]
-    lines = {answer["task"]: _line(registry, answer) for answer in tasks}
-    shown = {task: line for task, line in lines.items() if line}
-    text = json.dumps(shown, indent=1, ensure_ascii=False)
-    write_text(_serving_file(profile), f"{SERVING} = {text};\n")
-
-
-def refresh() -> None:
-    """Rewrite each page's script after a champion has changed; a script that can't be rewritten
-    stays as it is.
-    """
-    uri = load_params().tracking_uri
     for path in sorted(REPORTS.glob(f"*/{answers_file('*').name}")):
         with contextlib.suppress(TTSGraphError, ValueError, LookupError):
-            write_serving(path.parent.name, uri)
+            registry = Registry(load_params().tracking_uri)
+            tasks = json.loads(path.read_text(encoding="utf-8"))["tasks"]
+            lines = {answer["task"]: _line(registry, answer) for answer in tasks}
+            shown = {task: line for task, line in lines.items() if line}
+            text = json.dumps(shown, indent=1, ensure_ascii=False)
+            write_text(_serving_file(path.parent.name), f"{SERVING} = {text};\n")
 
 
 def _line(registry: Registry, answer: dict[str, Any]) -> str:

@@ -52,10 +52,6 @@ class Equality(Enum):
     SHOWN = "a page or pictures"
 
 
-def _table(content: bytes) -> Any:
-    return arrow_table(content).to_pydict()
-
-
 def _csv(content: bytes) -> Any:
     import pandas as pd
 
@@ -68,7 +64,7 @@ READERS: Mapping[str, Callable[[bytes], Any]] = {
     ".csv": _csv,
     ".json": json.loads,
     ".jsonl": lambda content: [json.loads(line) for line in content.splitlines()],
-    ".parquet": _table,
+    ".parquet": lambda content: arrow_table(content).to_pydict(),
 }
 
 
@@ -91,9 +87,10 @@ def compared(path: str, rebuilt: Path, recorded: str, kept: bytes | None) -> Equ
         return f"{path} is missing"
     if rebuilt.name in SHOWN:
         return Equality.SHOWN
-    if not by_content(path) or kept is None:
-        why = ", whose content isn't here" if by_content(path) else ""
-        return f"{path} is {found}, recorded: {recorded}{why}"
+    if not by_content(path):
+        return f"{path} is {found}, recorded: {recorded}"
+    if kept is None:
+        return f"{path} is {found}, recorded: {recorded}, whose content isn't here"
     read = READERS[rebuilt.suffix]
     try:
         wrong = list(differences(read(kept), read(rebuilt.read_bytes())))
@@ -188,14 +185,12 @@ class Verification:
     def __str__(self) -> str:
         if self.unverified and not self.wrong:
             return f"not verified: {self.unverified}"
-        counts = [
-            f"{counted(self.equal[Equality.BYTES], 'file')} equal to the byte",
-            f"{self.equal[Equality.DIGITS]} equal to the digit (numbers within {RELATIVE:g})",
-            f"{len(self.wrong)} different",
-        ]
-        if shown := self.equal[Equality.SHOWN]:
-            counts.append(f"{counted(shown, 'page')} or pictures that differ but are not compared")
-        return "\n  ".join([", ".join(counts), *self.wrong])
+        same, digits, shown = (self.equal[kind] for kind in Equality)
+        counts = f"{counted(same, 'file')} equal to the byte, {digits} equal to the digit (numbers"
+        counts += f" within {RELATIVE:g}), {len(self.wrong)} different"
+        if shown:
+            counts += f", {counted(shown, 'page')} or pictures that differ but are not compared"
+        return "\n  ".join([counts, *self.wrong])
 
     def see(self, name: str, found: Equality | str) -> None:
         """Add the result of comparing one of a stage's files."""

@@ -41,34 +41,26 @@ the start, when there is no deployment yet.
 """
 
 
-def settings_of(task: str, params: Params) -> dict[str, Any]:
-    """Return a task's deployment settings. Only one run at a time is allowed: other runs wait, and
-    then find no change.
-    """
-    return {
-        "name": task,
-        "cron": load_profile(params.profile).research.cron,
-        "parameters": {"task": task, "reason": "schedule"},
-        "concurrency_limit": ConcurrencyLimitConfig(
-            limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE
-        ),
-    }
-
-
 def serve_searches(pool: str, params: Params) -> None:
     """Run requested searches in processes on this machine, or delegate them to the workers of a
     work pool, until interrupted. The workers use this folder, so they must be able to access it.
     """
-    own = {task: settings_of(task, params) for task in params.tasks}
+    # Only one run of a task at a time: other runs wait, and then find no change.
+    wait = ConcurrencyLimitStrategy.ENQUEUE
+    one_by_one = ConcurrencyLimitConfig(limit=1, collision_strategy=wait)
+    cron = load_profile(params.profile).research.cron
+    known: Any = {"cron": cron, "concurrency_limit": one_by_one}
+    own = {task: {"task": task, "reason": "schedule"} for task in params.tasks}
     if not pool:
-        made: Any = [research.to_deployment(**of_task) for of_task in own.values()]
+        made: Any = [research.to_deployment(task, parameters=own[task], **known) for task in own]
         serve(*made, print_starting_message=False)
         return
     here = Path.cwd()
     entry = f"{Path(research_module.__file__).resolve()}:research"
     flow: Any = research.from_source(source=str(here), entrypoint=entry)
-    for of_task in own.values():
-        flow.deploy(work_pool_name=pool, print_next_steps=False, ignore_warnings=True, **of_task)
+    known |= {"work_pool_name": pool, "print_next_steps": False, "ignore_warnings": True}
+    for task in own:
+        flow.deploy(task, parameters=own[task], **known)
     say(f"deploy: run `prefect worker start --pool {pool}` in {here} to run requested searches")
     threading.Event().wait()
 
@@ -80,15 +72,11 @@ def request(task: str, pool: str, params: Params) -> None:
     """
     champion = Registry(params.tracking_uri).champion(task)
     before = searched_before(params.profile, task)
-    searched = before.pool if before is not None else ""
-    key = sha256(f"{task} {pool} {champion.label if champion else ''} {searched}")
-    run: Any = run_deployment(
-        f"research/{task}",
-        parameters={"task": task, "reason": "the pool changed"},
-        timeout=0,
-        idempotency_key=key,
-        as_subflow=False,
-    )
+    known = champion.label if champion else "", before.pool if before else ""
+    key = sha256(" ".join([task, pool, *known]))
+    given = {"task": task, "reason": "the pool changed"}
+    at_once: Any = {"timeout": 0, "idempotency_key": key, "as_subflow": False}
+    run: Any = run_deployment(f"research/{task}", parameters=given, **at_once)
     say(f"deploy {task}: the pool changed; started run {run.name}")
 
 
@@ -117,10 +105,8 @@ def watch(stop: threading.Event) -> None:
         except (PrefectException, httpx.HTTPError) as error:
             failures += 1
             if failures == AWAY:
-                say(
-                    f"deploy: can't request a search from Prefect ({type(error).__name__}); trying"
-                    f" again every {RETRY_S:g} s"
-                )
+                why = f"can't request a search from Prefect ({type(error).__name__})"
+                say(f"deploy: {why}; trying again every {RETRY_S:g} s")
 
 
 def deploy(pool: str = "") -> None:
@@ -129,8 +115,8 @@ def deploy(pool: str = "") -> None:
     """
     load_profile(load_params().profile)  # raises early if the settings are invalid
     # Runs are separate processes, which find the flows in this folder.
-    path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
-    os.environ["PYTHONPATH"] = path
+    folders = str(Path.cwd()), os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     if (where := os.environ.get("PREFECT_API_URL")) is None:
         with prefect_server(services=True) as url:
             # A separate process, because Prefect reads its settings once, at import.
@@ -157,6 +143,4 @@ def deploy(pool: str = "") -> None:
 
 
 if __name__ == "__main__":
-    command(
-        deploy, pool={"default": "", "help": "Prefect work pool whose workers run the searches"}
-    )
+    command(deploy, pool={"default": "", "help": "Prefect work pool whose workers search"})

@@ -22,22 +22,12 @@ from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.lineage import seal
 from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.stage import Stage
-from ttsgraph_flows.tracking import (
-    HISTORY,
-    git,
-    opened,
-    run_that_made,
-    search_run,
-)
+from ttsgraph_flows.tracking import HISTORY, explained, git, run_that_made, search_run
 
 SEARCH_FILES = ("archive.parquet", "graph.json", HISTORY, "search.json", "trajectory.csv")
 START_FILES = (
-    "profile.parquet",
-    "pilot.parquet",
-    "init_family.parquet",
-    "preference.json",
-    "init_instances.parquet",
-    "start.json",
+    *("profile.parquet", "pilot.parquet", "init_family.parquet"),
+    *("preference.json", "init_instances.parquet", "start.json"),
 )
 START_STAGES = ("pilot", "init_family", "init_instances")
 CODE = (
@@ -86,61 +76,51 @@ class Challenger:
         """
         stage, graph = self.stage, self.case.graph
         registry = Registry(stage.params.tracking_uri)
+        made_by = "search" if self.warm_from is None else "research"
         path = self.folder / "archive.parquet"
-        candidates = read_table(Candidates, path, self._made_by)
+        candidates = read_table(Candidates, path, made_by)
         if self.warm_from is None:  # a warm search's archive can't be checked: its units differ
             cost = stage.profile.cost_model(stage.task)
             provenance.check_archive(candidates, cost, self.method, str(path))
-        deployed = DeployedVersion(
-            stage.task,
-            graph,
-            stage.profile,
-            tuple(stage.questions["shots"]),
-            tested=figures_of(self.tested.feedbacks[self.choice.place], graph, self.tested.table),
-            front=front_of(candidates, self.tested.table),
-        )
-        record = self._record(registry.champion(stage.task), deployed)
+        table = self.tested.table
+        figures = figures_of(self.tested.feedbacks[self.choice.place], graph, table)
+        known = stage.task, graph, stage.profile, tuple(stage.questions["shots"])
+        deployed = DeployedVersion(*known, tested=figures, front=front_of(candidates, table))
+        record = self._record(registry.champion(stage.task), deployed, made_by)
         if record.baseline is not None:  # the search's run doesn't have a baseline's graph yet
             kept = {"graph": graph.to_dict(), "accuracy": self.test.accuracy}
             text = json.dumps(record.baseline.model_dump() | kept, indent=1)
-            with opened(registry.uri) as client:
+            with explained(registry.uri) as client:
                 client.log_text(record.run_id, text, f"baselines/{record.graph_hash}.json")
         version = registry.register(deployed, record)
         settings = stage.profile.deploy
         return version, registry.judge(version, settings.promote, settings.confidence)
 
-    @property
-    def _made_by(self) -> str:
-        return "search" if self.warm_from is None else "research"
-
-    def _baseline(self) -> provenance.Baseline | None:
-        """Return the record's entry for a selected baseline, or None if the found graph is
-        selected.
-        """
-        if self.choice.place == 0:
-            return None
-        return provenance.Baseline(
-            arm=self.case.columns["arm"],
-            label=self.case.columns["label"],
-            beside=self.method,
-            instead_of=self.tested.cases[0].graph.content_hash,
-            reason=self.choice.reason,
-        )
-
-    def _record(self, champion: Version | None, deployed: DeployedVersion) -> provenance.Provenance:
+    def _record(
+        self, champion: Version | None, deployed: DeployedVersion, made_by: str
+    ) -> provenance.Provenance:
         """Return the provenance of the selected graph, from the files of its search and of the
         stages before that search. Raises DataError if one of them is missing or damaged.
         """
-        stage, start, baseline = self.stage, self.start, self._baseline()
-        summary = read_record(SearchRecord, self.folder / "search.json", self._made_by)
-        history = history_of(self.folder, summary, self._made_by)
+        stage, start = self.stage, self.start
+        summary = read_record(SearchRecord, self.folder / "search.json", made_by)
+        history = history_of(self.folder, summary, made_by)
         begun_by = "init_instances" if self.warm_from is None else "research"
         begun = read_record(StartRecord, start / "start.json", begun_by)
-        parent = None
+        baseline = parent = None
+        if self.choice.place != 0:
+            baseline = provenance.Baseline(
+                arm=self.case.columns["arm"],
+                label=self.case.columns["label"],
+                beside=self.method,
+                instead_of=self.tested.cases[0].graph.content_hash,
+                reason=self.choice.reason,
+            )
         if champion is not None:
             digest = champion.fact("lineage_sha256", str)
             parent = provenance.Parent(version=champion.number, record_sha256=digest)
         budget = stage.profile.budget_on(stage.task)
+        limits = {"metric": budget.cost.metric, "limit": budget.limit, "of": budget.of}
         files = [self.folder / name for name in SEARCH_FILES]
         files += [start / name for name in START_FILES if (start / name).exists()]
         made = {
@@ -161,7 +141,7 @@ class Challenger:
                 path=stage.questions_path.as_posix(),
                 md5=md5(stage.questions_path),
                 source=stage.settings.source.model_dump(mode="json"),
-                splits={split: len(rows) for split, rows in stage.questions.items()},
+                splits={split: len(each) for split, each in stage.questions.items()},
             ),
             code=code_state(),
             bundle_sha256="",
@@ -169,12 +149,7 @@ class Challenger:
             prompt_sha256=provenance.prompt_sha256(stage.profile, stage.task, deployed.shots),
             agent_prompts_sha256=provenance.agent_prompts_sha256(),
             models=provenance.revisions(stage.profile),
-            budget={
-                "metric": budget.cost.metric,
-                "limit": budget.limit,
-                "of": budget.of,
-                "used": float(budget.cost.graph_cost(deployed.graph)),
-            },
+            budget=limits | {"used": float(budget.cost.graph_cost(deployed.graph))},
             test=self.test,
             parent=parent,
             warm_from=self.warm_from,
@@ -194,10 +169,9 @@ def sealed(stage: Stage, version: Version, method: str | None = None) -> None:
     files = {"research": record.files | {record.dataset.path: record.dataset.md5}}
     if method is not None:
         params = stage.params.model_copy(update={"methods": (method,)})
-        made = {run.name: map(Path, run.outputs) for run in runs_of(params, stage.task)}
         files = {
-            name: {path.as_posix(): md5(path) for path in paths if path.is_file()}
-            for name, paths in made.items()
+            run.name: {path: md5(Path(path)) for path in run.outputs if Path(path).is_file()}
+            for run in runs_of(params, stage.task)
         }
         others = {
             "sample": stage.questions_path,

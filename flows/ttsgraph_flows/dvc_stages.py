@@ -4,6 +4,7 @@ DVC itself could list them, but takes a second to import.
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -75,9 +76,7 @@ def _outputs(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _filled(path: str, names: Mapping[str, str | None]) -> str:
-    for name, value in names.items():
-        path = path.replace(f"${{{name}}}", value or "")
-    return path
+    return re.sub(r"\$\{([^}]*)\}", lambda found: names.get(found[1], found[0]) or "", path)
 
 
 def stages() -> dict[str, Any]:

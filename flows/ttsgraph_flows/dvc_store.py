@@ -40,9 +40,8 @@ class Store:
             where = f"the MD5 of the file in the working tree is {here}, not what DVC recorded"
             return StoredContent(None, where, False)
         kept, place = self._kept(md5)
-        if kept is not None and digest_of(kept) != md5:
-            where = f"the copy in {place} is damaged: its MD5 is {digest_of(kept)}"
-            return StoredContent(None, where, False)
+        if kept is not None and (found := digest_of(kept)) != md5:
+            return StoredContent(None, f"the copy in {place} is damaged: its MD5 is {found}", False)
         if kept is not None:
             return StoredContent(kept, f"in {place}", True)
         if here == md5:
@@ -73,9 +72,7 @@ class Store:
         try:
             outs = self._repo.index.outs if self._repo else []
         except DvcException as error:
-            raise DataError(
-                f"expected DVC's records, but DVC can't read them: {first_line(error)}"
-            ) from None
+            raise DataError(f"DVC can't read its own records: {first_line(error)}") from None
         for out in outs:
             found[out.fs_path] = out.hash_info.value or "" if out.hash_info else ""
             if out.hash_info and out.hash_info.isdir and (tree := out.get_obj()) is not None:

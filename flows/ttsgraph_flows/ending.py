@@ -46,8 +46,7 @@ def _server_away(error: Exception) -> str:
     mlflow = sys.modules.get("mlflow.exceptions")  # not imported here: it is slow
     if mlflow is not None and isinstance(error, mlflow.MlflowException):
         return f"MLflow: {first_line(error)}; {ending.GO_ON}"
-    away = isinstance(error, RuntimeError) and any(
-        text in str(error) for text in ("Failed to reach API", "ephemeral Prefect API")
-    )
+    texts = ("Failed to reach API", "ephemeral Prefect API")
+    away = isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
     hint = "start that Prefect server, or unset PREFECT_API_URL to start one automatically"
     return f"{str(error).rstrip('.')}; {hint}; then run again" if away else ""

@@ -67,10 +67,8 @@ def _select(stage: Stage, method: str, tested: final.TestOutcome) -> str:
     sealed(stage, version, method)
     outcome = "promoted" if decision.promote else "not promoted"
     what = "the found graph" if choice.place == 0 else "a baseline in place of the found graph"
-    return (
-        f"selected: {what}: {choice.reason}; version {version.label} is {outcome}:"
-        f" {decision.reason}"
-    )
+    told = f"version {version.label} is {outcome}: {decision.reason}"
+    return f"selected: {what}: {choice.reason}; {told}"
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ which the version's test writes last.
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,13 +56,9 @@ ARCHIVE = "archive.parquet"
 LATER = ("answer/", "charts/", "spent/")
 """Prefixes of a run's metrics and artefacts that a report rewrites, or that depend on the clock."""
 
-
 PROMOTION = "promotion"
 
-Check = tuple[str, str, Callable[[], str]]
-"""Name and subject of a link, and the function that verifies the link: it returns a description, or
-raises an error whose message says what is wrong.
-"""
+State = Literal["ok", "broken", "unknown"]
 
 
 class Link(ClosedModel):
@@ -70,7 +66,7 @@ class Link(ClosedModel):
 
     name: str
     subject: str
-    state: Literal["ok", "broken", "unknown"]
+    state: State
     detail: str
 
     def __str__(self) -> str:
@@ -92,8 +88,8 @@ class Lineage(ClosedModel):
 
     def lines(self, check: bool) -> list[str]:
         """Return the links as text; with `check`, only those that aren't ok."""
-        shown = [link for link in self.links if not check or link.state != "ok"]
         heading = " ".join([self.version, *(f"@{alias}" for alias in self.aliases)])
+        shown = (link for link in self.links if not check or link.state != "ok")
         return [heading, *(f"{link.state:8} {link}" for link in shown)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,15 +101,10 @@ def lineage(reference: str, tracking_uri: str) -> Lineage:
     """Verify a version's chain of links. Raises DeploymentError if there is no such version."""
     known = Registry(tracking_uri)
     version = known.find(reference)
-    checks = _LineageCheck(known, version)
-    links = [_verified("version", version.label, checks.readable)]
-    record = None
-    if links[0].state == "ok":
-        record = checks.record
-        links += [_verified(*each) for each in (*checks.items(), *checks.semantic())]
-    return Lineage(
-        version=version.label, aliases=version.aliases, links=tuple(links), record=record
-    )
+    walk = _Walk(known, version)
+    record = walk.record if walk.verify() else None
+    links = tuple(walk.links)
+    return Lineage(version=version.label, aliases=version.aliases, links=links, record=record)
 
 
 def require_intact(reference: str, tracking_uri: str) -> None:
@@ -121,8 +112,7 @@ def require_intact(reference: str, tracking_uri: str) -> None:
     walked = lineage(reference, tracking_uri)
     # A broken promotion link is allowed: if an alias was moved by other means, the next promotion
     # repairs the link.
-    broken = [link for link in walked.broken if link.name != PROMOTION]
-    if broken:
+    if broken := [link for link in walked.broken if link.name != PROMOTION]:
         raise DeploymentError(
             f"{walked.version}: expected an intact lineage, found"
             f" {counted(len(broken), 'broken link')}: {'; '.join(map(str, broken[:3]))}; run"
@@ -134,14 +124,52 @@ class _Unverifiable(Exception):
     """Reason why a link can't be verified."""
 
 
-class _LineageCheck:
-    """One verification of one version: its manifest, item by item, and the links between items."""
+class _Walk:
+    """One verification of one version: its manifest, item by item, and the links between items.
+    A method that verifies a link returns a description, or raises an error that says what is wrong.
+    """
 
     def __init__(self, known: Registry, version: Version) -> None:
         self.registry = known
         self.version = version
         self.store = Store()
         self.client = client_of(known.uri)
+        self.links: list[Link] = []
+
+    def verify(self) -> bool:
+        """Verify all links. Return False, after the first link, if the version's record or manifest
+        can't be read.
+        """
+        label = self.version.label
+        self._link("version", label, self._readable)
+        if self.links[0].state != "ok":
+            return False
+        record = self.record
+        self._link("model and tags", label, self._own)
+        for path, md5 in files_of(self.manifest).items():
+            self._link("file", path, self._file, path, md5)
+        for made_by, digests in self.manifest.items():
+            if made_by.startswith(RUN):
+                run_id = made_by.removeprefix(RUN)
+                self._link("run", run_id, self._run, run_id, digests)
+        self._link("dataset", f"{record.dataset.path} {record.dataset.md5}", self._dataset)
+        self._link("search run", record.run_id, self._search_run)
+        self._link("decision", label, self._decision)
+        self._link(PROMOTION, label, self._promotion)
+        if (parent := record.parent) is not None:
+            self._link("replaces", f"{record.task}/{parent.version}", self._parent, parent)
+        return True
+
+    def _link(self, name: str, subject: str, verify: Callable[..., str], *given: Any) -> None:
+        """Add a link with the state that `verify` finds."""
+        state: State = "ok"
+        try:
+            detail = verify(*given)
+        except _Unverifiable as reason:
+            state, detail = "unknown", str(reason)
+        except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
+            state, detail = "broken", first_line(error)
+        self.links.append(Link(name=name, subject=subject, state=state, detail=detail))
 
     @cached_property
     def record(self) -> Provenance:
@@ -149,39 +177,30 @@ class _LineageCheck:
 
     @cached_property
     def manifest(self) -> Manifest:
-        return manifest_of(self.version, self.record)
+        """The version's manifest. Raises DataError if it is missing, or if the version's test can't
+        have written it.
+        """
+        if (text := self.version.tags.get(registry.MANIFEST)) is None:
+            raise DataError(
+                "expected a tag 'manifest', which a test writes last, found none; run `make repro`"
+            )
+        record = self.record
+        with suppress(ValueError, LookupError):
+            found = _parsed(text)
+            runs = {RUN + run for run in (record.run_id, *record.stage_runs.values())}
+            whole = runs <= found.keys() and registry.DECISION in found[VERSION]
+            if whole and record.files.items() <= files_of(found).items():
+                return found
+        raise DataError("expected the manifest that the version's test wrote, found another one")
 
-    def readable(self) -> str:
-        """Check that the version belongs to its record's run, and that its manifest can be read."""
-        same("the run of the version", self.record.run_id, self.version.run_id)
+    def _readable(self) -> str:
+        _same("the run of the version", self.record.run_id, self.version.run_id)
         files = counted(len(files_of(self.manifest)), "file")
         return f"its record and its manifest of {files} are as registered"
 
-    def items(self) -> Iterator[Check]:
-        """Yield the checks that compare the manifest with the stored data."""
-        yield "model and tags", self.version.label, self._own
-        for path, md5 in files_of(self.manifest).items():
-            yield "file", path, partial(self._file, path, md5)
-        for made_by, digests in self.manifest.items():
-            if made_by.startswith(RUN):
-                run_id = made_by.removeprefix(RUN)
-                yield "run", run_id, partial(self._run, run_id, digests)
-
-    def semantic(self) -> Iterator[Check]:
-        """Yield the checks that compare a version's record with the items that it names."""
-        record = self.record
-        label = self.version.label
-        yield "dataset", f"{record.dataset.path} {record.dataset.md5}", self._dataset
-        yield "search run", record.run_id, self._search_run
-        yield "decision", label, self._decision
-        yield PROMOTION, label, self._promotion
-        if (parent := record.parent) is not None:
-            subject = f"{record.task}/{parent.version}"
-            yield "replaces", subject, partial(self._parent, subject, parent)
-
     def _own(self) -> str:
         wanted = {k: v for k, v in self.manifest[VERSION].items() if k != registry.DECISION}
-        more = added(wanted, version_digests(self.registry, self.version))
+        more = _added(wanted, _version_digests(self.registry, self.version))
         if files := [path for path in more if path.startswith(MODEL)]:
             raise DataError(f"{_named(files)}: added after the version was registered")
         return f"{counted(len(wanted), 'item')} as registered"
@@ -193,8 +212,7 @@ class _LineageCheck:
         now = self.store.recorded(path)
         if self._is_current and now is not None and (path, now) not in self._registered:
             raise DataError(
-                f"DVC records other content than was registered: expected {md5}, found"
-                f" {now or 'no digest'}; restore dvc.lock, or finish a run with `make repro`"
+                f"DVC has {now or 'no digest'}, not {md5}; restore dvc.lock, or run `make repro`"
             )
         return kept.where
 
@@ -216,7 +234,7 @@ class _LineageCheck:
         return found
 
     def _run(self, run_id: str, digests: Digests) -> str:
-        if more := added(digests, run_digests(self.client, run_id)):
+        if more := _added(digests, _run_digests(self.client, run_id)):
             raise _Unverifiable(f"{_named(more)}: added after the version was registered")
         return "its params, tags, metrics and artefacts are as registered"
 
@@ -229,10 +247,11 @@ class _LineageCheck:
     def _search_run(self) -> str:
         record = self.record
         run = self.client.get_run(record.run_id)
-        task, method = (run.data.params.get(key) for key in ("task", "method"))
-        same("the run's state", ("active", "FINISHED"), (run.info.lifecycle_stage, run.info.status))
-        same("the run's task and method", (record.task, record.search_method), (task, method))
-        same("the run's dataset", record.dataset.md5, run.data.tags.get("dvc_md5"))
+        info, params = run.info, run.data.params
+        expected = "active", "FINISHED", record.task, record.search_method
+        found = info.lifecycle_stage, info.status, params.get("task"), params.get("method")
+        _same("the run's state, task and method", expected, found)
+        _same("the run's dataset", record.dataset.md5, run.data.tags.get("dvc_md5"))
         code = f"commit {record.code.commit}" if record.code.commit else "code outside git"
         changed = ", with files that differ from it" if record.code.changed else ""
         return f"{record.search_method} on {record.task}, seed {record.seed}; {code}{changed}"
@@ -240,49 +259,35 @@ class _LineageCheck:
     def _decision(self) -> str:
         now = self.version.tags.get(registry.DECISION)
         if now is None:
-            raise DataError(
-                "expected the version's tag 'decision', which its test sets, found none"
-            )
+            raise DataError("expected the tag 'decision', which its test sets, found none")
         if now != self.manifest[VERSION][registry.DECISION]:
             raise _Unverifiable(f"decided again since its test: {now}")
         return now
 
     def _promotion(self) -> str:
-        task, tags = self.version.task, self.version.tags
-        last = next(reversed(promotions(task)), None)
-        promoted = last is not None and last.version == self.version.number
-        if not promoted and registry.CHAMPION not in self.version.aliases:
+        version, tags = self.version, self.version.tags
+        last = next(reversed(promotions(version.task)), None)
+        is_champion = registry.CHAMPION in version.aliases
+        if not is_champion and (last is None or last.version != version.number):
             return "neither the champion nor promoted last"
-        own = self.version.number, tags.get("lineage_sha256"), tags.get(registry.PROMOTED)
+        own = version.number, tags.get("lineage_sha256"), tags.get(registry.PROMOTED)
         logged = last and (last.version, last.record_sha256, last.digest)
-        if last is None or registry.CHAMPION not in self.version.aliases or own != logged:
+        if last is None or not is_champion or own != logged:
             raise DataError(
                 "expected the champion to be the version promoted last, according to"
-                f" {path_of(task)} and the version's tags, but they differ; run `ttsgraph promote"
-                f" {self.version.label}`"
+                f" {path_of(version.task)} and the version's tags, but they differ; run `ttsgraph"
+                f" promote {version.label}`"
             )
         return f"promoted by {last.by}: {last.reason}"
 
-    def _parent(self, label: str, parent: Parent) -> str:
-        text = self.registry.registered(
-            self.registry.find(label), registry.LINEAGE, "lineage_sha256"
-        )
-        same("the hash of its lineage record", parent.record_sha256, sha256(text))
+    def _parent(self, parent: Parent) -> str:
+        before = self.registry.find(f"{self.record.task}/{parent.version}")
+        text = self.registry.registered(before, registry.LINEAGE, "lineage_sha256")
+        _same("the hash of its lineage record", parent.record_sha256, sha256(text))
         return "the champion it was compared with; its record is unchanged"
 
 
-def _verified(name: str, subject: str, verify: Callable[[], str]) -> Link:
-    state: Literal["ok", "broken", "unknown"]
-    try:
-        state, detail = "ok", verify()
-    except _Unverifiable as reason:
-        state, detail = "unknown", str(reason)
-    except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
-        state, detail = "broken", first_line(error)
-    return Link(name=name, subject=subject, state=state, detail=detail)
-
-
-def same(what: str, expected: Any, found: Any) -> None:
+def _same(what: str, expected: Any, found: Any) -> None:
     """Raise DataError if two values that should be equal differ."""
     if expected != found:
         raise DataError(f"{what}: expected {expected}, found {found}")
@@ -294,27 +299,9 @@ def seal(known: Registry, version: Version, files: Manifest, runs: Iterable[str]
     """
     client = client_of(known.uri)
     now = known.find(version.label)
-    held = {RUN + run: run_digests(client, run) for run in sorted(set(runs))}
-    own = version_digests(known, now) | {registry.DECISION: now.tags.get(registry.DECISION, "")}
+    held = {RUN + run: _run_digests(client, run) for run in sorted(set(runs))}
+    own = _version_digests(known, now) | {registry.DECISION: now.tags.get(registry.DECISION, "")}
     known.tag(now, registry.MANIFEST, json.dumps({**files, **held, VERSION: own}, sort_keys=True))
-
-
-def manifest_of(version: Version, record: Provenance) -> Manifest:
-    """Return the manifest of a version. Raises DataError if it is missing, or if the version's test
-    can't have written it.
-    """
-    if (text := version.tags.get(registry.MANIFEST)) is None:
-        raise DataError(
-            "expected the version's tag 'manifest', which its test writes last, found none: the tag"
-            " was removed, or the test didn't finish; run `make repro` to finish it"
-        )
-    with suppress(ValueError, LookupError):
-        found = _parsed(text)
-        runs = {RUN + run for run in (record.run_id, *record.stage_runs.values())}
-        whole = runs <= found.keys() and registry.DECISION in found[VERSION]
-        if whole and record.files.items() <= files_of(found).items():
-            return found
-    raise DataError("expected the manifest that the version's test wrote, found a different one")
 
 
 def files_of(manifest: Manifest) -> dict[str, str]:
@@ -323,7 +310,7 @@ def files_of(manifest: Manifest) -> dict[str, str]:
     return {path: md5 for rows in made for path, md5 in rows.items()}
 
 
-def added(wanted: Digests, found: Digests) -> list[str]:
+def _added(wanted: Digests, found: Digests) -> list[str]:
     """Return the items in `found` that are not in `wanted`. Raises DataError naming the wanted
     items that differ or are missing.
     """
@@ -336,7 +323,7 @@ def _named(paths: list[str]) -> str:
     return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
 
 
-def version_digests(known: Registry, version: Version) -> dict[str, str]:
+def _version_digests(known: Registry, version: Version) -> dict[str, str]:
     """Return the digests of a version's files (one for all of its code) and of the tags set by its
     test.
     """
@@ -345,15 +332,12 @@ def version_digests(known: Registry, version: Version) -> dict[str, str]:
     files.pop(MADE_WHEN_READ, None)
     code = {path: files.pop(path) for path in [*files] if path.startswith(CODE)}
     files[CODE] = digest(code)
-    tags = {
-        TAGS + key: sha256(text)
-        for key, text in version.tags.items()
-        if key not in registry.DECIDED
-    }
+    kept = version.tags.keys() - {*registry.DECIDED}
+    tags = {TAGS + key: sha256(version.tags[key]) for key in kept}
     return {MODEL + path: value for path, value in files.items()} | tags
 
 
-def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
+def _run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
     """Return the digests of an MLflow run's content by name: state, params, tags and datasets, each
     metric with its whole history, and each artefact.
     """

@@ -8,15 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from rich import progress
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from ttsgraph.evaluation.progress import Event, Expense, Publish, RunState
 
@@ -38,7 +32,9 @@ def live(label: str, total: int) -> Iterator[Publish]:
             yield view.publish
     else:
         yield view.publish
-        print(view.line, file=sys.stderr, flush=True)
+        headline, *more = view.texts()
+        elapsed = timedelta(seconds=round(view.elapsed))
+        print("; ".join([f"{headline}: done in {elapsed}", *more]), file=sys.stderr, flush=True)
 
 
 class View:
@@ -48,8 +44,9 @@ class View:
         self._state = state
         self._began = time.monotonic()
         self._lock = threading.Lock()
-        columns = (TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self._bar = Progress(BarColumn(BAR_WIDTH), *columns)
+        times = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
+        bar = progress.BarColumn(BAR_WIDTH), progress.TaskProgressColumn()
+        self._bar = progress.Progress(*bar, *times)
         self._task = self._bar.add_task("", total=state.total)
 
     def publish(self, event: Event) -> None:
@@ -59,38 +56,30 @@ class View:
             self._bar.update(self._task, completed=state.total - state.left)
 
     @property
-    def line(self) -> str:
-        """Summary line for the end of the stage."""
-        elapsed = timedelta(seconds=round(time.monotonic() - self._began))
-        done = f"{self._headline}: done in {elapsed}"
-        return "; ".join(filter(None, (done, self._details, self._state.outcome)))
-
-    @property
-    def _headline(self) -> str:
-        state = self._state
-        if not state.iteration:
-            return state.label
-        return f"{state.label}, iteration {state.iteration.number} of {state.iteration.most}"
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began
 
     def __rich__(self) -> Group:
-        more = filter(None, (self._details, self._state.outcome))
-        return Group(self._headline, self._bar, *more)
+        headline, *more = self.texts()
+        return Group(headline, self._bar, *more)
 
-    @property
-    def _details(self) -> str:
-        """The best score so far, calls per second, the share of reused calls, and the expense, as
-        far as they are known.
+    def texts(self) -> list[str]:
+        """Return the stage with its iteration; then, as far as they are known, the best score so
+        far, calls per second, the share of reused calls and the expense; and the outcome.
         """
-        state = self._state
-        parts = []
+        state, parts = self._state, []
+        headline = state.label
+        if now := state.iteration:
+            headline += f", iteration {now.number} of {now.most}"
         if best := state.best:
             interval = f"{best.low:.2f} to {best.high:.2f}"
             parts.append(f"best {best.accuracy:.2f} ({interval}; {best.what})")
         calls, reused = state.usage.calls, state.usage.cached_calls
         if calls:
-            rate = (calls - reused) / max(1e-9, time.monotonic() - self._began)
+            rate = (calls - reused) / max(1e-9, self.elapsed)
             spent = state.spent or Expense(state.usage.spent_dollars)
             parts.append(f"{rate:,.{int(rate < 10)}f} calls/s")
             parts.append(f"{100 * (reused / calls):.0f} % reused")
             parts.append(f"${spent.dollars:,.4f} spent")
-        return ", ".join(parts)
+        return [headline, *filter(None, (", ".join(parts), state.outcome))]

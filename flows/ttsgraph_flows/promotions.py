@@ -32,14 +32,14 @@ class Promotion(ClosedModel):
     before: str
 
     @property
-    def line(self) -> str:
-        """The line of the log."""
-        return json.dumps(self.model_dump()) + "\n"
+    def text(self) -> str:
+        """The line of the log, without its end."""
+        return json.dumps(self.model_dump())
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the line without its end, in hex."""
-        return sha256(self.line.rstrip("\n"))
+        """SHA-256 of the line, in hex."""
+        return sha256(self.text)
 
 
 def path_of(task: str) -> Path:
@@ -73,13 +73,9 @@ def note(task: str, version: str, record_sha256: str, reason: str) -> str:
             _track(path)  # an earlier process ended between writing the line and tracking the file
         promotions(task)  # raises if the file isn't the tracked one
         if last is None or not is_noted:
-            last = Promotion(
-                version=version,
-                record_sha256=record_sha256,
-                by=getpass.getuser(),
-                reason=reason,
-                before=last.digest if last else "",
-            )
+            made = {"version": version, "record_sha256": record_sha256, "reason": reason}
+            before = last.digest if last else ""
+            last = Promotion(**made, by=getpass.getuser(), before=before)
             # Replaced, not appended to: DVC may link it to its cache, and a disk may be full.
             write_text(path, _text([*found, last]))
             _track(path)
@@ -95,8 +91,8 @@ def _read(path: Path) -> list[Promotion]:
         found = [parse(Promotion, json.loads(line), str(path)) for line in text.splitlines()]
     except (OSError, ValueError, InputError) as error:
         raise DataError(f"{path}: expected JSON lines, found others: {error}; {RESTORE}") from None
-    expected = ["", *(each.digest for each in found[:-1])] if found else []
-    if text != _text(found) or [each.before for each in found] != expected:
+    before = ["", *(each.digest for each in found)]
+    if text != _text(found) or [each.before for each in found] != before[:-1]:
         raise DataError(
             f"{path}: expected the digest of the previous line in each line, found a different one:"
             f" a line was changed or removed; {RESTORE}"
@@ -108,12 +104,11 @@ def _tracked(path: Path) -> str | None:
     """Return the MD5 that DVC has recorded for the file, or None if DVC doesn't track it. Raises
     DataError if DVC's record is damaged.
     """
-    record = path.with_name(path.name + ".dvc")
-    return read_record(record, lambda found: str(found["outs"][0]["md5"]), None)
+    return read_record(Path(f"{path}.dvc"), lambda found: str(found["outs"][0]["md5"]), None)
 
 
 def _text(lines: list[Promotion]) -> str:
-    return "".join(each.line for each in lines)
+    return "".join(f"{each.text}\n" for each in lines)
 
 
 def _md5(lines: list[Promotion]) -> str | None:

@@ -34,7 +34,7 @@ from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows.promotions import note
-from ttsgraph_flows.tracking import NOT_THERE, client_of, explained, run_page
+from ttsgraph_flows.tracking import NOT_THERE, explained, run_page
 
 LIBRARY = Path(ttsgraph.__file__).parent
 PREFIX = "ttsgraph-"
@@ -110,21 +110,24 @@ class Registry:
 
     def __init__(self, tracking_uri: str) -> None:
         self.uri = tracking_uri
-        with explained(tracking_uri):
-            self._client = client_of(tracking_uri)
+        with explained(tracking_uri) as client:
+            self._client = client
 
     def find(self, reference: str) -> Version:
         """Return the version named by `math@champion`, `math/3`, or `math` (the champion). Raises
         DeploymentError if there is no such version.
         """
-        task, alias, number = _parts(reference)
-        try:
-            if number:
-                return Version.of(self._client.get_model_version(PREFIX + task, number))
-            return Version.of(self._client.get_model_version_by_alias(PREFIX + task, alias))
-        except MlflowException as error:
-            if error.error_code not in NOT_THERE:
-                with explained(self.uri):
+        task, slash, number = reference.partition("/")
+        task, at, alias = task.partition("@")
+        name = PREFIX + task
+        with explained(self.uri):
+            try:
+                if slash:
+                    return Version.of(self._client.get_model_version(name, number))
+                alias = alias if at else CHAMPION
+                return Version.of(self._client.get_model_version_by_alias(name, alias))
+            except MlflowException as error:
+                if error.error_code not in NOT_THERE:
                     raise
         have = [
             version.label + "".join(f" (@{alias})" for alias in version.aliases)
@@ -139,15 +142,14 @@ class Registry:
             return self.find(f"{task}@{CHAMPION}")
         return None
 
-    def versions(self, task: str | None = None) -> list[Version]:
-        """Return all versions of a task, or of all tasks, oldest first."""
-        wanted = f"name = '{PREFIX}{task}'" if task is not None else f"name LIKE '{PREFIX}%'"
+    def versions(self, task: str) -> list[Version]:
+        """Return all versions of a task, oldest first."""
         with explained(self.uri):
-            found = self._client.search_model_versions(wanted)  # returns at most 10,000
+            found = self._client.search_model_versions(f"name = '{PREFIX}{task}'")
             # MLflow's search leaves the aliases out, so each version is read again.
             return [
                 Version.of(self._client.get_model_version(each.name, each.version))
-                for each in sorted(found, key=lambda each: (each.name, int(each.version)))
+                for each in sorted(found, key=lambda each: int(each.version))
             ]
 
     def registered(self, version: Version, name: str, tag: str) -> str:
@@ -178,9 +180,8 @@ class Registry:
             kept = self._client.get_model_version_download_uri(version.model, version.number)
             uri = f"{kept}/artifacts/{name}" if name else kept
             with tempfile.TemporaryDirectory() as folder:
-                yield Path(
-                    mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=at)
-                )
+                got = mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=at)
+                yield Path(got)
         except (MlflowException, OSError, ValueError) as error:
             what = f"version {version.label}: expected its {name or 'files'}, but reading failed"
             raise DataError(f"{what}: {first_line(error)}") from None
@@ -215,27 +216,20 @@ class Registry:
 
     def _log(self, record: Provenance, folder: Path, tags: dict[str, str]) -> Version:
         """Log a new version with the files of a folder, in the MLflow run of its search."""
-        name = PREFIX + record.task
-        before = mlflow.get_tracking_uri()
         mlflow.set_tracking_uri(self._client.tracking_uri)
-        try:
-            with mlflow.start_run(run_id=record.run_id):
-                info = mlflow.pyfunc.log_model(
-                    name="graph",
-                    python_model=str(Path(__file__).with_name("served_model.py")),
-                    artifacts={path.stem: str(path) for path in sorted(folder.iterdir())},
-                    code_paths=[str(LIBRARY)],
-                    pip_requirements=["ttsgraph"],  # given, because inferring them takes minutes
-                )
-            with contextlib.suppress(MlflowException):  # it may already exist
-                self._client.create_registered_model(name)
-            return Version.of(
-                self._client.create_model_version(
-                    name, info.model_uri, record.run_id, tags, model_id=info.model_id
-                )
+        with mlflow.start_run(run_id=record.run_id):
+            info = mlflow.pyfunc.log_model(
+                name="graph",
+                python_model=str(Path(__file__).with_name("served_model.py")),
+                artifacts={path.stem: str(path) for path in sorted(folder.iterdir())},
+                code_paths=[str(LIBRARY)],
+                pip_requirements=["ttsgraph"],  # given, because inferring them takes minutes
             )
-        finally:
-            mlflow.set_tracking_uri(before)
+        name = PREFIX + record.task
+        with contextlib.suppress(MlflowException):  # it may already exist
+            self._client.create_registered_model(name)
+        known = name, info.model_uri, record.run_id, tags
+        return Version.of(self._client.create_model_version(*known, model_id=info.model_id))
 
     def judge(self, version: Version, promote: str, confidence: float) -> Decision:
         """Compare a version with the champion, promote it if the rule says so, and tag it with the
@@ -245,19 +239,19 @@ class Registry:
         or with its successors.
         """
         champion = self.champion(version.task)
-        decided = Decision(True, version.tags.get(DECISION, "promoted before"))
+        before = Decision(True, version.tags.get(DECISION, "promoted before"))
         if champion is not None and champion.number == version.number:
-            self._crown(version, decided.reason)  # an earlier process may not have finished this
-            return decided
+            self._crown(version, before.reason)  # an earlier process may not have finished this
+            return before
         if ROLLED_BACK in version.tags:
             decision = Decision(False, "it was rolled back; promote it by hand")
         elif PROMOTED in version.tags:
-            return decided
+            return before
         elif champion is not None and (why := left_the_pool(champion)):
             decision = Decision(True, why)
         else:
-            before = self.provenance(champion).test if champion else None
-            decision = decide(self.provenance(version).test, before, confidence)
+            rival = self.provenance(champion).test if champion else None
+            decision = decide(self.provenance(version).test, rival, confidence)
         return self._apply(version, decision, promote)
 
     def _apply(self, version: Version, decision: Decision, promote: str) -> Decision:
@@ -316,22 +310,21 @@ class Registry:
         champion = self.find(f"{task}@{CHAMPION}")
         if REPLACED not in champion.tags:
             raise DeploymentError(
-                f"{champion.label}, the champion, replaced no other version, so there is nothing to"
-                " restore"
+                f"{champion.label} replaced no version: there is nothing to restore"
             )
         before = self.find(f"{task}/{champion.tags[REPLACED]}")
         self.tag(champion, ROLLED_BACK, f"to {before.label}")
         self._crown(before, f"{champion.label} was rolled back")
         return champion, before
 
-    def settle(self, task: str, number: str, decision: Decision) -> None:
+    def settle(self, task: str, version: str, decision: Decision) -> None:
         """Apply the result of a trial in service: a better challenger becomes the champion, unless
         its profile leaves promotions to people. In either case, the version is tagged with the
         reason.
         """
-        version = self.find(f"{task}/{number}")
-        self._apply(version, decision, self.deployed(version).profile.deploy.promote)
-        self.tag(version, TRIAL, decision.reason)
+        tried = self.find(f"{task}/{version}")
+        self._apply(tried, decision, self.deployed(tried).profile.deploy.promote)
+        self.tag(tried, TRIAL, decision.reason)
 
     def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
         """Write a version's description for its page in MLflow: the answer's sentence, a link to
@@ -339,13 +332,13 @@ class Registry:
         """
         version = self.find(label)
         heads, *rows = (f"| {' | '.join(cells)} |" for cells in table)
+        about = f"Graphs that ttsgraph found for the task {version.task}; @{CHAMPION} serves."
         with explained(self.uri):
             run = self._client.get_run(version.run_id)
             page = run_page(self.uri, run.info.experiment_id, version.run_id)
-            lines = [sentence, "", f"[The run of its search]({page})", "", heads]
-            text = "\n".join([*lines, "|---" * len(table[0]) + "|", *rows])
+            link = f"[The run of its search]({page})"
+            text = "\n".join([sentence, "", link, "", heads, "|---" * len(table[0]) + "|", *rows])
             self._client.update_model_version(version.model, version.number, text)
-            about = f"Graphs that ttsgraph found for the task {version.task}; @{CHAMPION} serves."
             self._client.update_registered_model(version.model, about)
 
     def tag(self, version: Version, key: str, value: str) -> None:
@@ -369,28 +362,26 @@ def left_the_pool(version: Version) -> str:
     return left and f"{version.label} uses {left}, which left the pool of {name}"
 
 
-class RegistryLoader(Loader):
+class RegistryLoader(Registry, Loader):
     """Loader of deployed versions by alias or number (`math@champion`, `math/3`).
 
     Each version is read only once, but an alias is resolved on every call.
     """
 
+    settled = Registry.settle
+
     def __init__(self, tracking_uri: str) -> None:
-        self._registry = Registry(tracking_uri)
+        super().__init__(tracking_uri)
         self._read: dict[str, DeployedVersion] = {}
 
     def resolve(self, name: str) -> DeployedVersion:
         """Return the version that this name refers to now. Raises DeploymentError if there is none,
         and another InputError if the version can't be read.
         """
-        version = self._registry.find(name)
+        version = self.find(name)
         if version.label not in self._read:
-            self._read[version.label] = self._registry.deployed(version)
+            self._read[version.label] = self.deployed(version)
         return self._read[version.label]
-
-    def settled(self, task: str, version: str, decision: Decision) -> None:
-        """Apply the result of a trial, as `Registry.settle` does."""
-        self._registry.settle(task, version, decision)
 
 
 def origin(tracking_uri: str, deployed: DeployedVersion) -> str:
@@ -427,12 +418,3 @@ def tags_of(record: Provenance, deployed: DeployedVersion) -> dict[str, str]:
         "budget": json.dumps(record.budget),
         FIGURES: json.dumps(asdict(deployed.tested)),
     }
-
-
-def _parts(reference: str) -> tuple[str, str, str]:
-    """Return the task, alias and version number of a reference; one of the last two is empty."""
-    task, at, alias = reference.partition("@")
-    if at:
-        return task, alias, ""
-    task, slash, number = reference.partition("/")
-    return (task, "", number) if slash else (task, CHAMPION, "")

@@ -15,7 +15,7 @@ from ttsgraph.reporting.page import write_index, write_report
 from ttsgraph.reporting.report_data import Report, read_task
 from ttsgraph.settings.profile import load_params, load_profile
 from ttsgraph.stages.records import GateRecord, read_record
-from ttsgraph_flows.answers import REPORTS, answers_file, write_serving
+from ttsgraph_flows.answers import REPORTS, answers_file, refresh
 from ttsgraph_flows.stage import Stage, load_stage, main, outcome_path
 
 
@@ -31,18 +31,16 @@ def report(profile: str | None = None) -> None:
     name = params.profile if profile is None else profile
     settings = load_profile(name)
     stages = {task: load_stage(task, name) for task in params.tasks}
-    tasks = [
-        read_task(
-            task, stage.questions_path, stage.results, params.methods, outcome_path(name, task)
-        )
-        for task, stage in stages.items()
-    ]
+    tasks = []
+    for task, stage in stages.items():
+        known = task, stage.questions_path, stage.results, params.methods
+        tasks.append(read_task(*known, outcome_path(name, task)))
     found = Report(name, settings, f"profiles/{name}.yaml", tasks)
     write_report(REPORTS / name, found)
     write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
     write_text(answers_file(name).with_name("metrics.json"), json_text(metrics(found)))
     _note(found, stages)
-    write_serving(name, params.tracking_uri)
+    refresh()
     write_index(REPORTS)
 
 

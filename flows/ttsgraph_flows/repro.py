@@ -122,13 +122,11 @@ def require_gpus(name: str, profile: Profile) -> None:
     from ttsgraph.runtime.doctor import examine, in_lines
 
     findings = examine(profile)
-    for line in in_lines(findings):
-        print(line)
+    print(*in_lines(findings), sep="\n")
     subjects = [one.subject for one in findings if not one.ok]
     if missing := [subject for subject in subjects if not subject.startswith(FETCHED)]:
         raise EndpointError(
-            f"profile {name}: expected all requirements listed by doctor, missing are"
-            f" {', '.join(missing)}; nothing was started or fetched"
+            f"profile {name}: missing are {', '.join(missing)}; nothing was started or fetched"
         )
 
 

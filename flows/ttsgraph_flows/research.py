@@ -68,8 +68,7 @@ class ChampionSearch:
         kept = Store().find(path, self.record.files[path])
         if kept.content is None:
             raise DataError(
-                f"{self.version.label}: {path}: {kept.where}; a warm search needs this file; run"
-                " `make repro` to search from the start"
+                f"{self.version.label}: {path}: {kept.where}; run `make repro` to search again"
             )
         return kept.content
 
@@ -127,29 +126,28 @@ def _research(stage: Stage) -> ResearchRecord:
     pool = pool_fingerprint(stage.profile)
     champion = _begun_from(registry, registry.champion(stage.task))
     plan = planned(stage, registry, champion)
+    told: dict[str, Any] = {"plan": plan.kind, "reason": plan.reason, "pool": pool}
     if plan.kind == "nothing":
         assert champion is not None
-        return ResearchRecord(
-            plan="nothing", reason=plan.reason, pool=pool, champion=champion.label
-        )
-    if plan.last is not None:
-        outcome = _warm(stage, registry, plan.last, plan)
+        return ResearchRecord(**told, champion=champion.label)
+    if plan.last is None:
+        repro()
+        now = registry.find(f"{stage.task}@champion")
+        changed = champion is None or now.number != champion.number
+        told |= {"champion": now.label, "version": now.label, "promoted": changed}
+    else:
+        told |= _warm(stage, registry, plan.last, plan)
         try:
             _settle(stage)
         except EndpointError as error:
             say(f"research {stage.task}: {error}; the next `make repro` searches from the start")
-        if outcome.version:  # sealed last: for `_begun_from`, no manifest means a killed run
-            sealed(stage, registry.find(outcome.version))
-    else:
-        repro()
-        now = registry.find(f"{stage.task}@champion")
-        changed = champion is None or now.number != champion.number
-        named: dict[str, Any] = {"champion": now.label, "version": now.label, "promoted": changed}
-        outcome = ResearchRecord(plan="cold", reason=plan.reason, pool=pool, **named)
+        if "version" in told:  # sealed last: for `_begun_from`, no manifest means a killed run
+            sealed(stage, registry.find(told["version"]))
+    outcome = ResearchRecord(**told)
     path = outcome_path(stage.params.profile, stage.task)
     write_record(ResearchRecord, path, outcome.model_dump())
     _keep(path.parent)
-    if plan.kind == "warm":
+    if plan.last is not None:
         _renew_report()
     return outcome
 
@@ -177,7 +175,7 @@ def planned(stage: Stage, registry: Registry, champion: Version | None) -> Searc
     if not newcomers:
         return SearchPlan("nothing", "no model joined the pool since the champion's search")
     before = searched_before(stage.params.profile, stage.task)
-    this = (pool_fingerprint(stage.profile), champion.label)
+    this = pool_fingerprint(stage.profile), champion.label
     if before is not None and (before.pool, before.champion) == this:
         return SearchPlan("nothing", f"the pool has already been searched: {before.reason}")
     return SearchPlan("warm", f"joined: {', '.join(newcomers)}", last, newcomers)
@@ -200,53 +198,43 @@ def _changed(stage: Stage, last: ChampionSearch) -> str:
     then = settings_sha256(last.deployed.profile.model_copy(update=own), stage.task)
     if record.profile != stage.params.profile or then != settings_sha256(stage.profile, stage.task):
         return "settings other than the pool changed"
-    now = revisions(stage.profile)
-    used = last.deployed.graph.model_counts()
-    missing = [name for name in used if now.get(name) != record.models[name]]
-    if missing:
-        return f"the champion uses {', '.join(missing)}, which left the pool or changed"
-    return ""
+    now, used = revisions(stage.profile), last.deployed.graph.model_counts()
+    missing = ", ".join(name for name in used if now.get(name) != record.models[name])
+    return missing and f"the champion uses {missing}, which left the pool or changed"
 
 
 def _warm(
     stage: Stage, registry: Registry, last: ChampionSearch, plan: SearchPlan
-) -> ResearchRecord:
+) -> dict[str, Any]:
     """Profile the newcomers, run a warm search, and test the graph that it finds if that graph is
-    new.
+    new. Return the outcome's values.
     """
     # needed by the test; read first, so that an error costs no calls
     pilot = stage.folder.table("pilot")
-    place = replace(stage.folder, path=RESEARCH / stage.params.profile / stage.task)
+    folder = RESEARCH / stage.params.profile / stage.task
+    place = replace(stage.folder, path=folder)
     found, calls = _search(stage, place, last, plan)
-    before, folder = last.version.label, place.path
-
-    def outcome(reason: str, champion: str = before, **more: Any) -> ResearchRecord:
-        pool = pool_fingerprint(stage.profile)
-        why = f"{plan.reason}; {reason}"
-        return ResearchRecord(
-            plan="warm", reason=why, pool=pool, champion=champion, calls=calls, **more
-        )
-
+    before = last.version.label
+    told: dict[str, Any] = {"champion": before, "calls": calls}
     if found.graph.content_hash == last.record.graph_hash:
-        return outcome(f"no graph with a newcomer is better than {before}")
+        return told | {"reason": f"{plan.reason}; no graph with a newcomer is better than {before}"}
     again = replace(stage, folder=place)  # with the costs from the new measurements
     tested = _tested(again, found.graph, pilot)
-    run_id = search_run(again, folder, "warm")
-    add_test_scores(again.params.tracking_uri, run_id, tested.table)
+    add_test_scores(again.params.tracking_uri, search_run(again, folder, "warm"), tested.table)
     # Stored before the version exists, so that the lineage can find the version's inputs.
     _keep(folder)
     selected = Challenger(again, "warm", folder, folder, tested, before)
+    choice = selected.choice
     if selected.case.graph.content_hash == last.record.graph_hash:
-        return outcome(f"{selected.choice.reason}; this graph is {before}")
+        return told | {"reason": f"{plan.reason}; {choice.reason}; this graph is {before}"}
     version, decision = selected.deploy()
     own, others = (f"{100 * test.accuracy:.1f} %" for test in (selected.test, last.record.test))
-    reasons = [f"{version.label} has {own}, {before} has {others}"]
-    if selected.choice.place:
-        reasons.insert(0, f"instead of the found graph, {selected.choice.reason}")
+    reasons = [plan.reason, f"{version.label} has {own}, {before} has {others}"]
+    if choice.place:
+        reasons.insert(1, f"instead of the found graph, {choice.reason}")
     reasons.append(f"{'promoted' if decision.promote else 'not promoted'}: {decision.reason}")
-    champion = registry.find(f"{stage.task}@champion").label
-    named: dict[str, Any] = {"promoted": decision.promote, "version": version.label}
-    return outcome("; ".join(reasons), champion, **named)
+    told |= {"version": version.label, "champion": registry.find(f"{stage.task}@champion").label}
+    return told | {"reason": "; ".join(reasons), "promoted": decision.promote}
 
 
 def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> final.TestOutcome:
@@ -267,17 +255,17 @@ def _search(
     """Run a warm search into research/<profile>/<task>/; return its result and how many calls it
     made.
     """
-    settings = stage.profile.search
+    search, research = stage.profile.search, stage.profile.research
     graph = last.deployed.graph
-    tables = map(last.table, ("profile", "archive"))
+    tables = last.table("profile"), last.table("archive")
     before = steps.PreviousSearch(graph, last.distribution(), *tables)
 
     async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         searcher = await steps.begun_warm(stage, before, plan.newcomers, place, asked)
-        return searcher, searcher.stop_rule(stage.profile.research)
+        return searcher, searcher.stop_rule(research)
 
-    iterations = stage.profile.research.max_iterations + TRIALS * len(plan.newcomers)
-    calls = iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
+    iterations = research.max_iterations + TRIALS * len(plan.newcomers)
+    calls = iterations * (search.candidates * search.batch + stage.settings.splits.val)
     start = {"counts": graph.model_counts(), "exchanges": []}
     write_record(StartRecord, place.path / "start.json", start)
     found, summary = tracked_search(stage, "warm", place, prepare, calls)

@@ -10,7 +10,6 @@ from prefect import flow
 
 from ttsgraph.base.files import locked
 from ttsgraph.evaluation.archive import Archive, Row
-from ttsgraph.runtime.limits import Meter
 from ttsgraph.searching.agent.base import trace_page
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
@@ -38,9 +37,8 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         return acting.of(replace(problem, speak=asked.speak)), settings
 
-    calls = settings.max_iterations * (
-        settings.candidates * settings.batch + stage.settings.splits.val
-    )
+    of_iteration = settings.candidates * settings.batch + stage.settings.splits.val
+    calls = settings.max_iterations * of_iteration
     exchanges = [dict(exchange) for exchange in start.exchanges]
     folder = stage.folder.of_search(method)
     tracked_search(stage, method, folder, prepare, calls, exchanges, acting)
@@ -65,29 +63,24 @@ def tracked_search(
     # MLflow is slow to import, so it is imported only after the inputs have been read.
     from ttsgraph_flows.tracking import HISTORY, RunTracker, search_params
 
-    params = stage.run_params | {"method": method} | search_params(stage.profile, acting)
-    known = stage.params.tracking_uri, stage.experiment, method, params
-    as_runs = stage.params.tracking.candidates == "runs"
-    limits = stage.profile.limits
+    params = {"method": method} | search_params(stage.profile, acting)
 
     async def run(asked: StepModels) -> tuple[SearchOutcome, State]:
         searcher, settings = await prepare(asked)
         bench = Bench(asked.environment.with_node_grades(if_free=True), archive, record, publish)
-        return await find(
-            searcher, settings, bench, stage.questions["train"], stage.questions["val"]
-        )
+        questions = stage.questions
+        return await find(searcher, settings, bench, questions["train"], questions["val"])
 
     def record(evaluated: Row) -> None:
         meter.note_now()
         tracker.candidate(evaluated)
 
-    account = stage.account(f"search-{method}")
     with (
         locked(place.path),
-        RunTracker(*known, as_runs=as_runs) as tracker,
+        RunTracker(stage, method, params) as tracker,
         live(f"search {stage.task} {method}", calls) as publish,
+        stage.metered(f"search-{method}", publish) as meter,
     ):
-        meter = Meter(limits, account.read(), account.write, publish)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         archive = Archive()
         found, state = stage.with_agent(run, meter, acting.uses_agent)

@@ -25,9 +25,7 @@ def write_served(table: Path, rows: int, task: str, path: Path) -> int:
         )
     found = AnswerLog(table, rows).questions(task)
     if not found:
-        raise DataError(
-            f"{table}: expected served questions of {task} with known answers, found none"
-        )
+        raise DataError(f"{table}: expected questions of {task} with known answers, found none")
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return len(found)

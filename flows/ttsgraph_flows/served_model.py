@@ -32,11 +32,9 @@ class ServedGraph(PythonModel):
         profile = version.profile_with()
 
         async def answers() -> list[str]:
-            found = []
-            for question in model_input:
-                asked = ask_graph(version.graph, question, profile, version.task, version.shots)
-                found.append((await asked).text or "")
-            return found
+            known = version.task, version.shots
+            asked = [await ask_graph(version.graph, q, profile, *known) for q in model_input]
+            return [each.text or "" for each in asked]
 
         return run(answers())
 

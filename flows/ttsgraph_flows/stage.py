@@ -1,10 +1,11 @@
 """Shared parts of all stages: their context (settings and paths) and their command line."""
 
 import asyncio
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager as AsyncContext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,19 +18,13 @@ from ttsgraph.base.files import locked, md5
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
-from ttsgraph.evaluation.progress import Publish, Shown, unseen
+from ttsgraph.evaluation.progress import Publish, Shown, ignore, unseen
 from ttsgraph.models.client import Chat
 from ttsgraph.models.recording import Call, write_calls
+from ttsgraph.runtime import workers
 from ttsgraph.runtime.clients import open_agent, open_cache, open_client
-from ttsgraph.runtime.limits import NO_LIMITS, Account, Meter, MeteredClient, lines_of
-from ttsgraph.runtime.workers import (
-    Carry,
-    SpreadEnvironment,
-    StoreAddress,
-    asked_for_calls,
-    environment_for,
-    order_of,
-)
+from ttsgraph.runtime.limits import Account, Meter, MeteredClient, lines_of
+from ttsgraph.runtime.workers import Carry, StoreAddress
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.identity import digest
 from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
@@ -126,42 +121,28 @@ class Stage(Project):
         """Return the task, ready to grade. Raises IsolationError if grading runs programs that
         can't be isolated here.
         """
-        return get_grader(
-            self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
-        )
+        settings, accept_weaker = self.settings, self.profile.sandbox.accept_weaker
+        return get_grader(settings.kind, accept_weaker, settings.grading)
 
-    def account(self, name: str) -> Account:
-        """Return the account for the work with this name. It adds up the expense of all starts of
-        the work.
+    @contextlib.contextmanager
+    def metered(self, name: str, publish: Publish = ignore) -> Iterator[Meter]:
+        """Yield the meter of the work with this name, whose account adds up the expense of all
+        starts. Raises InputError if a second process does the work at the same time, because it
+        would pay for the same calls.
         """
         elsewhere = {"engine", "description", "limits", "workers"}
         settings = self.given.model_dump_json(exclude=elsewhere)
         identity = digest({"settings": settings, "questions": md5(self.questions_path)})
-        path = self.results / "spent" / f"{name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return Account(path, identity)
-
-    def alone(self, name: str) -> AbstractContextManager[None]:
-        """Lock the work with this name, because a second process doing it at the same time would
-        pay for the same calls. Raises InputError if the work is already locked.
-        """
-        return locked(self.results / "spent" / name)
-
-    def meter(self, name: str) -> Meter:
-        """Return the meter of an account; nothing is written if the profile has no limits."""
-        if self.profile.limits == NO_LIMITS:
-            return Meter(NO_LIMITS)
-        account = self.account(name)
-        return Meter(self.profile.limits, account.read(), account.write)
+        account = Account(self.results / "spent" / f"{name}.json", identity)
+        with locked(self.results / "spent" / name):
+            yield Meter(self.profile.limits, account.read(), account.write, publish)
 
     def with_models(self, work: Callable[[Environment], Coroutine[Any, Any, T]], account: str) -> T:
         """Run async work with an environment over live models. The profile's limits apply to the
         expense of the work, which is added to the account with this name.
         """
-        with self.alone(account):
-            return self.with_agent(
-                lambda asked: work(asked.environment), self.meter(account), needed=False
-            )
+        with self.metered(account) as meter:
+            return self.with_agent(lambda asked: work(asked.environment), meter, needed=False)
 
     def with_agent(
         self, work: ToAsk[T], meter: Meter, needed: bool = True, shown: Shown = unseen
@@ -173,21 +154,19 @@ class Stage(Project):
         self.grader()  # raises early, before any call is paid for, if answers can't be graded
 
         async def run(carry: Carry | None, asks: StoreAddress | None = None) -> T:
-            speaking: AbstractAsyncContextManager[Chat | None] = nullcontext()
+            speaking: AsyncContext[Chat | None] = contextlib.nullcontext()
             if needed:
                 speaking = open_agent(self.profile, STATE, meter, self.calls)
             async with open_client(self.profile) as client, meter.watched(), speaking as speak:
-                environment = environment_for(self.profile, self.task, client, shots)
+                environment = workers.environment_for(self.profile, self.task, client, shots)
                 limited = partial(MeteredClient, meter=meter, pool=environment.paid)
                 environment.client = client.recording(self.calls, limited)
                 if line := await checked(environment.task, environment.client):
                     say(f"{self.task}: {line}")
                 if carry is not None:
-                    order = order_of(self.profile, self.task, shots, STATE, asks)
-                    count = self.profile.workers.count
-                    environment = SpreadEnvironment(
-                        environment, order, carry, count, self.calls, meter
-                    )
+                    order = workers.order_of(self.profile, self.task, shots, STATE, asks)
+                    spread = order, carry, self.profile.workers.count, self.calls, meter
+                    environment = workers.SpreadEnvironment(environment, *spread)
                 try:
                     done = await work(StepModels(environment, speak, shown))
                 finally:
@@ -203,8 +182,8 @@ class Stage(Project):
 
         with (
             carrier(self.profile.workers) as carry,
-            closing(open_cache()) as cache,
-            asked_for_calls(cache, own_host(self.profile.workers)) as asks,
+            contextlib.closing(open_cache()) as cache,
+            workers.asked_for_calls(cache, own_host(self.profile.workers)) as asks,
         ):
             return step("ask the models", lambda: asyncio.run(run(carry, asks)))
 
@@ -221,12 +200,9 @@ class Stage(Project):
         """Run a stage's work, with the agent's language model if `agent` is true; write the calls
         that the work used, record its table, and return the table.
         """
-
-        def shown(total: int) -> AbstractContextManager[Publish]:
-            return live(f"{name} {self.task}", total)
-
-        with self.alone(name):
-            table = self.with_agent(work, self.meter(name), agent, shown)
+        with self.metered(name) as meter:
+            shown = partial(live, f"{name} {self.task}")
+            table = self.with_agent(work, meter, agent, shown)
             self.write_calls(name)
             self.record(name, table, self.folder.file(name))
         return table

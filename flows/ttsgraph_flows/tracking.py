@@ -2,7 +2,7 @@
 
 An evaluated graph is a step of its run's metrics (their names begin with the split) and a row of
 the run's table. It also becomes a separate run if params.yaml requests that. This isn't the
-default because MLflow's client needs 40 ms to create a run, but less than 1 ms to log a step.
+default because MLflow's client needs several times as long to create a run as to log a step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from alembic.util import CommandError
 from mlflow import entities
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
-from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
+from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
 from ttsgraph.base.ending import say
@@ -48,13 +48,12 @@ if TYPE_CHECKING:  # every stage imports this module, and needs these only as ty
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
 """Columns of a trajectory that are metrics of the search's run."""
 
-ALWAYS = "n_scored"
 STEPS = (
-    *("accuracy", "accuracy_low", "accuracy_high"),
-    *("latency_s", "dollars", "budget_units", "calls", ALWAYS),
+    *("accuracy", "accuracy_low", "accuracy_high", "latency_s"),
+    *("dollars", "budget_units", "calls", "n_scored"),
 )
-"""Columns of an archive that are metrics. Unmeasured values (NaN) are omitted, but the column
-ALWAYS has a value for every evaluation.
+"""Columns of an archive that are metrics. Unmeasured values (NaN) are omitted, but every evaluation
+has a value of `n_scored`.
 """
 
 FACTS = ("iteration", "split", "status", "found_by", "graph_hash")
@@ -72,11 +71,6 @@ ANSWER_S = 10.0
 
 NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
 
-PREFIXES = ("agent", "spent")
-"""Prefixes of a search's final figures that are separate metric groups; all other figures are
-in the group `search`.
-"""
-
 DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
 """MLflow's error codes for database failures."""
 
@@ -89,8 +83,9 @@ logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 
 @contextmanager
-def explained(tracking_uri: str) -> Iterator[None]:
-    """Convert MLflow's errors to an InputError with a one-line message that names the tracking URI.
+def explained(tracking_uri: str) -> Iterator[MlflowClient]:
+    """Yield MLflow's client for this URI, and convert MLflow's errors to an InputError with a
+    one-line message that names the URI.
 
     If the URI names a database file that doesn't exist, the file is created first.
     """
@@ -100,21 +95,18 @@ def explained(tracking_uri: str) -> Iterator[None]:
         if file is not None:
             make_database(file)
         _say_if_away(tracking_uri)
-        yield
+        yield client_of(tracking_uri)
     except (MlflowException, SQLAlchemyError, CommandError, ImportError, OSError) as error:
         if why := unusable(error, file):
             raise InputError(f"{where}: {why}") from None
         if isinstance(error, OSError):
             raise
-        reason = first_line(error)
-        of_database = isinstance(error, SQLAlchemyError | CommandError)
-        of_database |= getattr(error, "error_code", "") in DATABASE_ERRORS
-        if file is not None and of_database:
-            reason += (
-                f"; if {file} is damaged, move it away and run again: searches recreate their"
-                " runs from the call cache"
-            )
-        raise InputError(f"{where}: {reason}") from None
+        advice = ""
+        of_database = getattr(error, "error_code", "") in DATABASE_ERRORS
+        if file is not None and (of_database or isinstance(error, SQLAlchemyError | CommandError)):
+            advice = f"; if {file} is damaged, move it away and run again: searches recreate their"
+            advice += " runs from the call cache"
+        raise InputError(f"{where}: {first_line(error)}{advice}") from None
 
 
 @cache
@@ -135,9 +127,8 @@ def database_file(tracking_uri: str) -> Path | None:
     other URI.
     """
     prefix, found, path = tracking_uri.partition("sqlite:///")
-    if not found or prefix or path in ("", ":memory:") or "?" in path:
-        return None
-    return home() / path
+    is_file = found and not prefix and path not in ("", ":memory:") and "?" not in path
+    return home() / path if is_file else None
 
 
 def client_of(tracking_uri: str) -> MlflowClient:
@@ -149,13 +140,6 @@ def client_of(tracking_uri: str) -> MlflowClient:
     file = database_file(tracking_uri)
     whole = tracking_uri if file is None else f"sqlite:///{file.absolute()}"
     return MlflowClient(whole, whole)
-
-
-@contextmanager
-def opened(tracking_uri: str) -> Iterator[MlflowClient]:
-    """Yield MLflow's client for this URI, with errors as in `explained`."""
-    with explained(tracking_uri):
-        yield client_of(tracking_uri)
 
 
 def experiment_of(client: MlflowClient, name: str) -> entities.Experiment:
@@ -202,40 +186,24 @@ def git(*arguments: str) -> str | None:
 
 
 class RunTracker:
-    """Recorder of one run in MLflow, used as a context manager: the run ends as FAILED if the block
-    raises. A run of the same name that an earlier process left unfinished is marked as KILLED.
-
-    `made_by` is the module that makes the run. `began` is the run's start in seconds since 1970, by
-    default the current time. A search's candidates are written once per iteration; with `as_runs`,
-    each candidate also becomes a child run.
+    """Recorder of one run of a stage in MLflow, used as a context manager: the run ends as FAILED
+    if the block raises. A run of the same name that an earlier process left unfinished is marked as
+    KILLED. The run's params are the stage's and `params`.
     """
 
-    def __init__(
-        self,
-        tracking_uri: str,
-        experiment: str,
-        name: str,
-        params: Mapping[str, Any],
-        made_by: str = "search",
-        began: float | None = None,
-        as_runs: bool = False,
-    ) -> None:
-        self._as_runs = as_runs
-        self._pending: list[Row] = []
-        tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
-        if commit := git("rev-parse", "HEAD"):
-            tags["mlflow.source.git.commit"] = commit
-        tags["stage"] = "search" if made_by == "search" else name
-        start = None if began is None else int(began * 1000)
-        with opened(tracking_uri) as client:
-            self._place = place = experiment_of(client, experiment).experiment_id
+    def __init__(self, stage: Stage, name: str, params: Mapping[str, Any]) -> None:
+        self._as_runs = stage.params.tracking.candidates == "runs"
+        commit = git("rev-parse", "HEAD")
+        tags = {MLFLOW_GIT_COMMIT: commit} if commit else {}
+        began = int(stage.began * 1000)
+        with explained(stage.params.tracking_uri) as self.client:
+            self._place = place = experiment_of(self.client, stage.experiment).experiment_id
             left = f"attributes.run_name = '{name}' and attributes.status = 'RUNNING'"
-            for run in client.search_runs([place], left):
-                client.set_terminated(run.info.run_id, "KILLED")
-            self.client = client
-            self.run_id = str(client.create_run(place, start, tags, name).info.run_id)
-            log_params(client, self.run_id, params)
-        self.page = run_page(tracking_uri, place, self.run_id)
+            for run in self.client.search_runs([place], left):
+                self.client.set_terminated(run.info.run_id, "KILLED")
+            self.run_id = str(self.client.create_run(place, began, tags, name).info.run_id)
+            log_params(self.client, self.run_id, {**stage.run_params, **params})
+        self.page = run_page(stage.params.tracking_uri, place, self.run_id)
 
     def dataset(self, path: Path, name: str) -> None:
         """Log the questions file as the run's input, under the MD5 that DVC uses for the file."""
@@ -245,30 +213,17 @@ class RunTracker:
         self.client.log_inputs(self.run_id, [entities.DatasetInput(dataset, context)])
         self.client.set_tag(self.run_id, "dvc_md5", digest)
 
-    def candidate(self, record: Row) -> None:
-        """Add one evaluated candidate. The candidates of the previous iteration are written
-        first.
+    def candidate(self, row: Row) -> None:
+        """Log one evaluated candidate; if wanted, also as a run, so that `mlflow.search_runs` can
+        find it by its metrics.
         """
-        if self._pending and self._pending[0]["iteration"] != record["iteration"]:
-            self.write()
-        self._pending.append(record)
-
-    def write(self) -> None:
-        """Write all pending candidates."""
-        rows, self._pending = self._pending, []
-        for row in rows if self._as_runs else ():
-            self._make_run(row)
-        log_steps(self.client, self.run_id, rows)
-
-    def _make_run(self, row: Mapping[str, Any]) -> None:
-        """Create a run for a candidate, so that `mlflow.search_runs` can find the candidate by its
-        metrics.
-        """
-        tags = {MLFLOW_PARENT_RUN_ID: self.run_id}
-        run = self.client.create_run(self._place, None, tags, f"candidate-{row['candidate_id']}")
-        log_params(self.client, run.info.run_id, {key: row[key] for key in FACTS})
-        log_metrics(self.client, run.info.run_id, {key: row[key] for key in STEPS})
-        self.client.set_terminated(run.info.run_id)
+        if self._as_runs:
+            name, tags = f"candidate-{row['candidate_id']}", {MLFLOW_PARENT_RUN_ID: self.run_id}
+            run_id = self.client.create_run(self._place, None, tags, name).info.run_id
+            log_params(self.client, run_id, {key: row[key] for key in FACTS})
+            log_metrics(self.client, run_id, {key: row[key] for key in STEPS})
+            self.client.set_terminated(run_id)
+        log_steps(self.client, self.run_id, [row])
 
     def made(self, table: pd.DataFrame, file: Path) -> None:
         """Log the run's table, and the MD5 of the file that the run made, by which `run_that_made`
@@ -284,17 +239,13 @@ class RunTracker:
         _log(self.client, self.run_id, series)
         self.client.set_tag(self.run_id, "found_by", found.found_by)
         numbers = {k: value for k, value in summary.items() if isinstance(value, int | float)}
-        figures = {metric_name(key): value for key, value in numbers.items()}
-        log_metrics(self.client, self.run_id, figures)
+        log_metrics(self.client, self.run_id, {metric_name(k): v for k, v in numbers.items()})
         self.client.log_artifact(self.run_id, str(graph_file))
 
     def __enter__(self) -> RunTracker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *of_error: object) -> None:
-        # If both the work and this write fail, the work's error is the one that is raised.
-        with contextlib.suppress(*() if kind is None else (Exception,)):
-            self.write()
         self.client.set_terminated(self.run_id, "FINISHED" if kind is None else "FAILED")
 
 
@@ -305,38 +256,35 @@ def metric_name(key: str) -> str:
     A figure that is also a series of the search keeps its name, because the lineage looks it up by
     that name.
     """
-    group, _, rest = key.partition("_")
     if key in SERIES:
         return key
-    return f"{group}/{rest}" if group in PREFIXES else f"search/{key}"
+    group, _, rest = key.partition("_")
+    return f"{group}/{rest}" if group in ("agent", "spent") else f"search/{key}"
 
 
 def search_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
     """Return the settings by which searches can be compared: `budget.limit`, `search.batch` and so
     on.
     """
-    kinds = ["engine", "objective", *(["agent"] if method.uses_agent else [])]
+    kinds = ("engine", "objective", "agent") if method.uses_agent else ("engine", "objective")
     found: dict[str, Any] = {f"{kind}.kind": getattr(profile, kind).kind for kind in kinds}
     names = ("max_iterations", "patience", "candidates", "batch", *method.own_settings)
     found |= {f"search.{name}": getattr(profile.search, name) for name in names}
-    budget = profile.budget.model_dump(mode="json")
-    return found | {f"budget.{key}": value for key, value in budget.items()}
+    return found | {f"budget.{k}": v for k, v in profile.budget.model_dump(mode="json").items()}
 
 
 def record_stage(stage: Stage, name: str, table: pd.DataFrame, file: Path) -> str:
     """Record a run of a stage, with the table that the stage wrote to `file`, and a step for each
     measured graph; return the URL of the run's page. Raises InputError if MLflow can't be used.
     """
-    known = stage.params.tracking_uri, stage.experiment, name, stage.run_params
-    made_by = name.split("-")[0]
-    with explained(known[0]), RunTracker(*known, made_by, stage.began) as tracker:
+    with explained(stage.params.tracking_uri) as client, RunTracker(stage, name, {}) as tracker:
         if "graph" in table:  # with the columns of an archive
             status = np.where(table["n_scored"] > 0, "ok", "failed")
-            split = "test" if made_by == "evaluate" else "train"
+            split = "test" if name.startswith("evaluate") else "train"
             table = table.assign(candidate_id=range(len(table)), split=split, status=status)
-            log_steps(tracker.client, tracker.run_id, table.to_dict("records"))
+            log_steps(client, tracker.run_id, table.to_dict("records"))
             best = {"graphs": len(table), "best_accuracy": table["accuracy"].max()}
-            log_metrics(tracker.client, tracker.run_id, best)
+            log_metrics(client, tracker.run_id, best)
         tracker.made(table, file)
     return tracker.page
 
@@ -389,7 +337,7 @@ def add_answer(
     """Add the recommendation to a search's run: as the description, which MLflow shows first; as
     metrics under `answer`; and as pictures under charts/.
     """
-    with opened(tracking_uri) as client:
+    with explained(tracking_uri) as client:
         client.set_tag(run_id, MLFLOW_RUN_NOTE, note)
         log_metrics(client, run_id, {f"answer/{key}": value for key, value in figures.items()})
         for chart in charts:
@@ -405,7 +353,7 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
         for row in table.to_dict("records")
         for key in ("accuracy", "accuracy_low", "accuracy_high")
     }
-    with opened(tracking_uri) as client:
+    with explained(tracking_uri) as client:
         log_metrics(client, run_id, scores)
 
 
@@ -418,7 +366,7 @@ def run_that_made(stage: Stage, name: str, file: Path) -> str | None:
     """
     if not file.exists():
         return None
-    with opened(stage.params.tracking_uri) as client:
+    with explained(stage.params.tracking_uri) as client:
         place = client.get_experiment_by_name(stage.experiment)
         wanted = f"attributes.run_name = '{name}' and tags.{MADE} = '{md5(file)}'"
         runs = client.search_runs([place.experiment_id], wanted, max_results=1) if place else ()
@@ -432,9 +380,8 @@ def search_run(stage: Stage, folder: Path, method: str) -> str:
     run_id = run_that_made(stage, method, folder / HISTORY)
     if run_id is None:
         raise InputError(
-            f"MLflow at tracking_uri {stage.params.tracking_uri!r} (params.yaml): expected the run"
-            f" of the search in {folder}, found none; run the search again"
-            f" (`{command_of('search', folder / HISTORY)}`), which recreates the run from"
-            " the call cache, without calling a model"
+            f"MLflow at {stage.params.tracking_uri!r}: expected the run of the search in {folder},"
+            f" found none; `{command_of('search', folder / HISTORY)}` recreates it from the call"
+            " cache, without calling a model"
         )
     return run_id

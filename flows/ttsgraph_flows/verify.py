@@ -26,29 +26,15 @@ from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.base.wording import counted
+from ttsgraph.models import recording
 from ttsgraph.models.cache import stored
 from ttsgraph.models.client import Completion
-from ttsgraph.models.recording import (
-    ENGINE,
-    REPLAY,
-    Call,
-    Calls,
-    NotRecorded,
-    read_calls,
-    read_engine,
-    write_calls,
-)
+from ttsgraph.models.recording import Call, Calls, read_calls, write_calls
 from ttsgraph.runtime.clients import open_cache, serving_facts
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
-from ttsgraph_flows.compare_records import (
-    Verification,
-    by_content,
-    compared,
-    md5_of,
-    publish_results,
-    published_copy,
-)
+from ttsgraph_flows import compare_records
+from ttsgraph_flows.compare_records import Verification, by_content, published_copy
 from ttsgraph_flows.dvc_stages import Lock, StageRun, flow_of, read_record, runs_of
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.ending import PROFILE, command
@@ -104,19 +90,13 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
         lock_file = own
         published = yaml.safe_load(own.read_text(encoding="utf-8"))
         params = parse(Params, params.model_dump() | published["params"], str(own))
-        if published["python"] != PYTHON:
-            say(
-                f"{own}: made with Python {published['python']}; Python {PYTHON} may grade"
-                " models' programs differently"
-            )
+        if (python := published["python"]) != PYTHON:
+            say(f"{own}: made with Python {python}; Python {PYTHON} may grade programs differently")
     lock = read_lock(lock_file)
     if not lock:
-        raise InputError(
-            f"expected {lock_file} with the hashes to compare with, found none; run `make repro`"
-        )
+        raise InputError(f"expected recorded hashes in {lock_file}, found none; run `make repro`")
     known = {task: recorded_calls(params, task, lock) for task in tasks or params.tasks}
     available = [calls for calls in known.values() if calls is not None]
-    shipped = any(calls.published for calls in available)
     found: dict[str, Verification] = {}
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
@@ -124,15 +104,14 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
             copy_into(folder, params)
             replay_in(folder, params.profile, available)
         for task, calls in known.items():
-            if calls is None:
-                found[task] = Verification(unverified=NO_CALLS)
-            else:
+            found[task] = Verification(unverified=NO_CALLS)
+            if calls is not None:
                 found[task] = _rebuilt(folder, params, runs_of(params, task), lock, calls.published)
             say(f"{task}: {found[task]}")
         if set(known) >= set(params.tasks):
-            if exit_code(found):
-                report = Verification(unverified="it needs all tasks to be verified")
-            else:
+            report = Verification(unverified="it needs all tasks to be verified")
+            if not exit_code(found):
+                shipped = any(calls.published for calls in available)
                 report = _rebuilt(folder, params, runs_of(params, of_all=True), lock, shipped)
             found["report"] = report
             say(f"report: {report}")
@@ -167,7 +146,7 @@ def _rebuilt(
         try:
             with chdir(folder):
                 run.run()
-        except NotRecorded as error:
+        except recording.NotRecorded as error:
             found.unverified = f"{run.name} can't be rebuilt: {error}{OTHER_CODE}"
             break
         except (InputError, RunStopped) as error:
@@ -184,9 +163,9 @@ def _rebuilt(
                 if published:
                     again = "run `make publish` to write it again"
                     found.wrong.append(f"{copy} differs from the recorded file; {again}")
-            if kept is None and md5_of(folder / path) != digest:
+            if kept is None and compare_records.md5_of(folder / path) != digest:
                 kept = store.find(path, digest).content
-            found.see(run.name, compared(path, folder / path, digest, kept))
+            found.see(run.name, compare_records.compared(path, folder / path, digest, kept))
     return found
 
 
@@ -202,12 +181,11 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | Non
     published ones, or None if there are none.
     """
     contents = _contents(runs_of(params, task), lock, lambda path: path.startswith("calls/"))
-    available = [content for content in contents.values() if content is not None]
-    if len(available) < len(contents):
+    if None in contents.values():
         path = calls_file(params.profile, task)
         return RecordedCalls(read_calls(path), published=True) if path.exists() else None
     found: dict[str, Call] = {}
-    for content in available:
+    for content in filter(None, contents.values()):
         found |= read_calls(io.BytesIO(content))
     return RecordedCalls(found, published=False)
 
@@ -240,10 +218,12 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> 
     engine's facts. Raises EndpointError if there are no facts.
     """
     calls = {key: call for found in recorded for key, call in found.calls.items()}
-    write_calls(calls, folder / STATE / REPLAY)
-    published = any(found.published for found in recorded)
-    engine = read_engine(PUBLISHED / profile / ENGINE) if published else {}
-    write_text(folder / STATE / ENGINE, json.dumps(engine or serving_facts(load_profile(profile))))
+    write_calls(calls, folder / STATE / recording.REPLAY)
+    facts = {}
+    if any(found.published for found in recorded):
+        facts = recording.read_engine(PUBLISHED / profile / recording.ENGINE)
+    facts = facts or serving_facts(load_profile(profile))
+    write_text(folder / STATE / recording.ENGINE, json.dumps(facts))
 
 
 def copy_into(folder: Path, params: Params) -> None:
@@ -293,7 +273,7 @@ def publish(task: str, profile: str | None = None) -> Path:
             f" but some are missing: {', '.join(missing)}; run `make repro` first"
         )
     write_published(recorded.calls, path, serving_facts(load_profile(params.profile)))
-    publish_results(results, path.parent)
+    compare_records.publish_results(results, path.parent)
     return path
 
 
@@ -302,7 +282,7 @@ def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None
     engine, and the digest of the calls file.
     """
     write_calls(calls, path)
-    write_text(path.with_name(ENGINE), json.dumps(engine, indent=1) + "\n")
+    write_text(path.with_name(recording.ENGINE), json.dumps(engine, indent=1) + "\n")
     write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
     say(f"{path}: {counted(len(calls), 'call')}, {path.stat().st_size / 1e6:.2f} MB")
 
@@ -333,8 +313,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
             recorded = recorded_calls(params, task, read_lock())
             if recorded is None:
                 raise InputError(
-                    f"{task}: expected its recorded calls, found none; run `dvc pull` to get"
-                    " them, or `make repro` to make them"
+                    f"{task}: expected its recorded calls; run `dvc pull` or `make repro`"
                 ) from None
             remember(profile, recorded.calls)
             for method in params.methods:
@@ -374,13 +353,13 @@ def require_own_database(tracking_uri: str) -> None:
     """Raise InputError if MLflow's database was made in another folder, because all its paths lead
     there.
     """
-    from ttsgraph_flows.tracking import database_file, opened
+    from ttsgraph_flows.tracking import database_file, explained
 
     database = database_file(tracking_uri)
     if database is None or not database.exists():
         return
     here = database.absolute().parent / "mlruns"
-    with opened(tracking_uri) as client:
+    with explained(tracking_uri) as client:
         known = client.search_experiments(filter_string="name != 'Default'")
     for place in (Path(str(each.artifact_location).removeprefix("file://")) for each in known):
         if place.parent.name == here.name and place.parent != here:

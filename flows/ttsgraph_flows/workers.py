@@ -21,23 +21,19 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
     SettingsError if Dask is not installed, and EndpointError if the cluster can't be reached.
     """
     # The connection closes before the threads end, so that no thread waits for an unfinished piece.
-    with (
-        ThreadPoolExecutor(PIECES_PER_WORKER * settings.count) as waiting,
-        _connected(settings) as client,
-    ):
+    threads = ThreadPoolExecutor(PIECES_PER_WORKER * settings.count)
+    with threads, _connected(settings) as client:
 
         def carried(work: WorkPiece) -> PieceResult:
             try:
                 done: PieceResult = client.submit(work_on, work, pure=False).result()
             except Exception as error:
-                raise RunStopped(
-                    f"workers ({settings.kind}): a piece of work was lost: {first_line(error)};"
-                    f" {GO_ON}"
-                ) from None
+                why = f"a piece of work was lost: {first_line(error)}; {GO_ON}"
+                raise RunStopped(f"workers ({settings.kind}): {why}") from None
             return done
 
         async def carry(work: WorkPiece) -> PieceResult:
-            return await asyncio.get_running_loop().run_in_executor(waiting, carried, work)
+            return await asyncio.get_running_loop().run_in_executor(threads, carried, work)
 
         yield carry
 
@@ -63,10 +59,9 @@ def _connected(settings: WorkerSettings) -> Iterator[Any]:
     try:
         client = Client(**cluster)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError) as error:
-        where = settings.address or "this machine"
         raise EndpointError(
-            f"workers of kind {settings.kind}: expected a cluster at {where}, but it can't be"
-            f" reached: {error}"
+            f"workers of kind {settings.kind}: expected a cluster at"
+            f" {settings.address or 'this machine'}, but it can't be reached: {error}"
         ) from None
     with client:
         if not client.scheduler_info()["workers"]:

@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ttsgraph.deployment.promotion import Arm, Choice, choose, decide
@@ -29,28 +29,24 @@ HALF = result([True] * 60 + [False] * 40)
 
 
 @pytest.mark.parametrize(
-    ("challenger", "champion", "promoted", "said"),
+    ("challenger", "champion", "confidence", "promoted", "said"),
     [
-        (HALF, None, True, "there was no champion"),
-        (HALF, HALF, False, "of 100 test questions"),
+        (HALF, None, 0.51, True, "there was no champion"),
+        (HALF, HALF, 0.51, False, "of 100 test questions"),
         # What one of them lost to infrastructure does not count.
-        (result([True] * 9 + [None] * 9), result([None] * 9 + [False] * 9), False, "of 0 test"),
-        (result([True] * 50, "new"), result([False] * 50, "old"), False, "promote by hand"),
+        (result([True] * 9 + [None] * 9), result([None] * 9 + [False] * 9), 0.51, False, "of 0 "),
+        (result([True] * 50, "new"), result([False] * 50, "old"), 0.51, False, "promote by hand"),
+        # (1/2)^5 = 0.031 is below 0.05, (1/2)^4 = 0.0625 is not
+        (result([True] * 4 + [False] * 9), result([False] * 13), 0.95, False, "p = 0.0625"),
+        (result([True] * 5 + [False] * 9), result([False] * 14), 0.95, True, "better"),
     ],
 )
 def test_only_what_is_shown_better_on_the_same_questions_is_promoted(
-    challenger, champion, promoted, said
+    challenger, champion, confidence, promoted, said
 ):
-    decision = decide(challenger, champion, 0.51)
+    decision = decide(challenger, champion, confidence)
     assert decision.promote is promoted
     assert said in decision.reason
-
-
-@pytest.mark.parametrize(("better", "promoted"), [(4, False), (5, True)])
-def test_five_questions_more_and_none_less_is_what_95_percent_takes(better, promoted):
-    # (1/2)^5 = 0.031 is below 0.05, (1/2)^4 = 0.0625 is not
-    decision = decide(result([True] * better + [False] * 95), result([False] * (better + 95)), 0.95)
-    assert decision.promote is promoted
 
 
 def test_the_found_graph_is_compared_with_each_and_is_no_different_from_itself():
@@ -160,6 +156,7 @@ def compared(arms):
 
 
 @given(GRIDS, st.sampled_from([0.0, 0.01, 0.1]))
+@settings(max_examples=40)
 def test_the_dearer_a_point_is_the_cheaper_is_what_is_selected(arms, margin):
     choice = choose(arms, margin)
     if compared(arms):
@@ -209,7 +206,7 @@ def dearer_shares(right, tested, known, draws=200, shared=0.5):
     return count / draws
 
 
-@pytest.mark.parametrize(("tested", "known"), [(48, 0), (60, 300), (400, 300)])
+@pytest.mark.parametrize(("tested", "known"), [(48, 0), (60, 300)])
 def test_of_coins_more_than_one_call_is_put_up_as_rarely_as_the_confidence_says(tested, known):
     """Two graphs; 0.05 and its error of 200 draws."""
     assert dearer_shares([0.25, 0.25], tested, known) <= 0.05 + 2 * 0.0154

@@ -12,30 +12,8 @@ import pytest
 
 from lab import python_path
 from tests.support.project import ROOT
-from ttsgraph_flows.repro import run_dvc
 from ttsgraph_flows.stage import MOST_ROWS, show, step
 from ttsgraph_flows.tracking import run_page
-
-STAGES = """
-import sys
-for k, name in enumerate(("pilot", "search", "evaluate")):
-    command = f"python -m ttsgraph_flows.{name} --task math"
-    print(f"Running stage '{name}@math':\\n> {command}", flush=True)
-    print(f"{name} math: done in 0:00:0{k}", file=sys.stderr, flush=True)
-    print("Updating lock file 'dvc.lock'\\n", flush=True)
-print("ERROR: failed to reproduce", file=sys.stderr, flush=True)
-sys.exit(3)
-"""
-
-
-def test_what_runs_is_named_and_says_what_it_came_to(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_dvc([sys.executable, "-c", STAGES], os.environ) == 3
-    said = capfd.readouterr()
-    names = ("pilot", "search", "evaluate")
-    assert said.out.splitlines() == [f"Running stage '{name}@math'" for name in names]
-    done = [f"{name} math: done in 0:00:0{k}" for k, name in enumerate(names)]
-    assert said.err.splitlines() == [*done, "ERROR: failed to reproduce"]
-
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -26,15 +25,12 @@ def flip(table: Any) -> None:
     table["correct"][3] = not table["correct"][3]
 
 
-def dearer(column: str) -> Callable[[Any], None]:
-    def change(table: Any) -> None:
-        table[column][0] *= 1 + 1e-4
-
-    return change
+def dearer(table: Any) -> None:
+    table["dollars"][0] *= 1 + 1e-4
 
 
 def fewer(table: Any) -> None:
-    for values in table.values() if isinstance(table, dict) else [table]:
+    for values in table.values():
         values.pop()
 
 
@@ -44,8 +40,7 @@ def swapped(graph: Any) -> None:
 
 TAMPERED = {
     "a wrong grade": (f"{FOUND}/answers.parquet", flip, "correct[3]"),
-    "a call that costs more": (f"{FOUND}/archive.parquet", dearer("dollars"), "dollars[0]"),
-    "a row less": (f"{FOUND}/evidence.parquet", fewer, "entries"),
+    "a call that costs more": (f"{FOUND}/archive.parquet", dearer, "dollars[0]"),
     "an iteration less": (f"{FOUND}/trajectory.csv", fewer, "entries"),
     "a swapped graph": (f"{FOUND}/graph.json", swapped, "nodes[0].model"),
     "a key less": (f"{FOUND}/scores.json", lambda scores: scores.pop("found"), "found is missing"),

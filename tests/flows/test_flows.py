@@ -116,7 +116,7 @@ def test_a_stage_says_what_is_wrong_with_names_and_settings(bare, built):
 
 def test_a_stage_that_runs_here_already_is_not_started_again(bare):
     assert bare.stage("sample", "--task", "math").returncode == 0
-    with chdir(bare.folder), load_stage("math").alone("profile"):
+    with chdir(bare.folder), load_stage("math").metered("profile"):
         fails(bare.stage("profile", "--task", "math"), "another run works here")
 
 

@@ -23,35 +23,22 @@ MODELS = [
     {"name": "a", "price": 1.0, "base_url": "http://nowhere.invalid/v1"},
     {"name": "b", "price": 2.0, "base_url": "http://nowhere.invalid/v1"},
 ]
-ALL = {
-    "some right": Habits(0.5),
-    "none right": Habits(0.0),
-    "all right": Habits(1.0),
-    "all blank": Habits(0.5, blank=1.0),
-    "some fail": Habits(0.5, fails=0.006),
-    "one refuses": Habits(0.5),
+CASES = {
+    "none right": ("contest", dict.fromkeys("ab", Habits(0.0))),
+    "all blank": ("paper", dict.fromkeys("ab", Habits(0.5, blank=1.0))),
+    "some fail": ("contest", dict.fromkeys("ab", Habits(0.5, fails=0.006))),
+    "one refuses": ("paper", {"a": Habits(0.5), "b": Habits(0.5, refuses=1.0)}),
 }
 
 
-@pytest.mark.parametrize("way", ["contest", "paper"])
-@pytest.mark.parametrize("habits", ALL)
-def test_of_a_whole_search(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str, habits: str
-) -> None:
-    models = {"a": ALL[habits], "b": ALL[habits]}
-    if habits == "one refuses":
-        models["b"] = Habits(0.5, refuses=1.0)
+@pytest.mark.parametrize("case", CASES)
+def test_of_a_whole_search(tmp_path: Path, capfd: pytest.CaptureFixture[str], case: str) -> None:
+    way, habits = CASES[case]
+    given = {"pilot": PILOT, "engine": {"kind": "external"}, **WAYS[way]}
     with chdir(tmp_path):
-        found = ttsgraph.search(
-            MODELS,
-            rows_of("exact", 40),
-            "exact",
-            "$0.0004",
-            client=StandIns("exact", models),
-            pilot=PILOT,
-            engine={"kind": "external"},
-            **WAYS[way],
-        )
+        client = StandIns("exact", habits)
+        rows = rows_of("exact", 40)
+        found = ttsgraph.search(MODELS, rows, "exact", "$0.0004", client=client, **given)
         print(found, found.sentence, found.compare(), sep="\n")
         found.save("kept")
     assert odd_numbers(tmp_path) == []

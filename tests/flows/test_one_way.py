@@ -1,5 +1,5 @@
-"""The paper's way asks the same and finds the same through the stages, `ttsgraph run` and
-`ttsgraph.search`; with a contest each finds the same.
+"""The paper's way asks the same and finds the same through the stages and in a whole search, which
+`ttsgraph run` and `ttsgraph.search` make; with a contest both find the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 
-import ttsgraph
 from tests.support.project import Copy, database_in
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import TASK, profile_of
@@ -67,19 +66,30 @@ class Trace:
 
 
 @contextmanager
-def stubs() -> Iterator[tuple[StubServer, dict[str, Any]]]:
+def project(folder: Path, sections: dict[str, Any]) -> Iterator[StubServer]:
+    """A project with the profile that `ttsgraph.search` makes of these sections."""
+    folder.mkdir()
     stub = StubServer(("a", "b"), skill=0.6)
-    with serve(stub) as url:
+    with serve(stub) as url, chdir(folder):
         models = [
             {"name": "a", "price": 1.0, "base_url": url},
             {"name": "b", "price": 2.0, "base_url": url, "family": "other"},
         ]
-        yield stub, {"models": models}
+        copy = Copy(folder)
+        file = Path("inputs", "qa.jsonl")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        made = profile_of(models, file, "exact", BUDGET, sections=sections)
+        settings = made.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+        settings |= {"agent": {}, "init": sections["init"]}
+        params = {"profile": "small", "tasks": [TASK], "methods": [METHOD], "seed": 0}
+        copy.write(params | {"tracking_uri": database_in(folder)}, "small", settings)
+        yield stub
 
 
-def through_stages(folder: Path, sections: dict[str, Any]) -> Trace:
-    with stubs() as (stub, given), chdir(folder):
-        written(folder, given, sections)
+def both(folder: Path, sections: dict[str, Any]) -> tuple[Trace, Trace]:
+    """Through the stages, and in a whole search."""
+    with project(folder / "stages", sections) as stub:
         for stage in (
             sample.sample,
             profile.profile_models,
@@ -90,62 +100,24 @@ def through_stages(folder: Path, sections: dict[str, Any]) -> Trace:
             stage.fn(TASK)
         search.search.fn(TASK, METHOD)
         evaluate.evaluate.fn(TASK, METHOD)
-        return Trace.of(stub, Path("results", "small", TASK))
-
-
-def through_run(folder: Path, sections: dict[str, Any]) -> Trace:
-    with stubs() as (stub, given), chdir(folder):
-        written(folder, given, sections)
+        stages = Trace.of(stub, Path("results", "small", TASK))
+    with project(folder / "run", sections) as stub:
         _, kept = asyncio.run(project_search(load_params(), TASK, ignore, lambda line: None))
-        return Trace.of(stub, kept / "tables")
+        return stages, Trace.of(stub, kept / "tables")
 
 
-def through_python(folder: Path, sections: dict[str, Any]) -> Trace:
-    with stubs() as (stub, given), chdir(folder):
-        file = questions_in(folder)
-        result = ttsgraph.search(
-            **given, questions=file, grade="exact", budget=BUDGET, progress=False, **sections
-        )
-        return Trace.of(stub, result.save("kept") / "tables")
-
-
-def questions_in(folder: Path) -> Path:
-    file = folder / "inputs" / "qa.jsonl"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return Path("inputs", "qa.jsonl")
-
-
-def written(folder: Path, given: dict[str, Any], sections: dict[str, Any]) -> None:
-    """A project with the profile that `ttsgraph.search` makes of what it is given."""
-    copy = Copy(folder)
-    file = questions_in(folder)
-    made = profile_of(given["models"], file, "exact", BUDGET, sections=sections)
-    settings = made.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
-    settings |= {"agent": {}, "init": sections["init"]}
-    params = {"profile": "small", "tasks": [TASK], "methods": [METHOD], "seed": 0}
-    copy.write(params | {"tracking_uri": database_in(folder)}, "small", settings)
-
-
-WAYS = {"stages": through_stages, "run": through_run, "python": through_python}
-
-
-def test_in_the_papers_way_python_asks_and_evaluates_the_same(tmp_path: Path) -> None:
-    for name in ("stages", "python"):
-        (tmp_path / name).mkdir()
-    stages, python = (WAYS[name](tmp_path / name, SECTIONS) for name in ("stages", "python"))
+def test_in_the_papers_way_both_ask_and_evaluate_the_same(tmp_path: Path) -> None:
+    stages, run = both(tmp_path, SECTIONS)
     assert "contenders" not in stages.start
     assert all(stages.tables.values())
-    assert stages.asked == python.asked
+    assert stages.asked == run.asked
     for name, table in stages.tables.items():
-        assert table == python.tables[name], name
-    assert stages.start["counts"] == python.start["counts"]
+        assert table == run.tables[name], name
+    assert stages.start["counts"] == run.start["counts"]
 
 
-def test_with_a_contest_each_evaluates_the_same_graphs(tmp_path: Path) -> None:
-    for name in ("stages", "run"):
-        (tmp_path / name).mkdir()
-    stages, run = (WAYS[name](tmp_path / name, CONTEST) for name in ("stages", "run"))
+def test_with_a_contest_both_evaluate_the_same_graphs(tmp_path: Path) -> None:
+    stages, run = both(tmp_path, CONTEST)
     assert stages.start == run.start
     assert len(stages.start["contenders"]) > 1
     for name in ("init_instances", f"{METHOD}/archive"):

@@ -48,12 +48,11 @@ def test_judges_are_checked_before_the_work_and_what_they_take_is_held_to_the_li
             sample.fn("math")
             stage = load_stage("math")
             assert stage.with_models(some_calls, account="one") == 2
-            meter = stage.meter("one")
+            with stage.metered("one") as meter:
+                assert meter.spent.tokens > 0
             asked = len(stub.requests)
             monkeypatch.setattr(stage_module, "checked", worse_than_chance)
             with pytest.raises(SettingsError, match="worse than chance"):
                 stage.with_models(some_calls, account="one")
             assert len(stub.requests) == asked
     assert [body["model"] for body in stub.requests[:asked]].count("j") == 2
-    assert meter is not None
-    assert meter.spent.tokens > 0

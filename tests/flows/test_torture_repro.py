@@ -8,7 +8,6 @@ each of three stages; test_repro_ends.py stops it by signals.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import random
@@ -18,11 +17,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -43,17 +40,19 @@ STAGES = tuple(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
 BEGIN = "begin"
 """What comes before the first stage: looking what changed, and a Prefect server of its own."""
 
+SHORT_S = 3.0
+"""Seconds within which a stage is killed; one that has ended by then leaves it to the next."""
+
 OF_THIS_RUN = (FOLDER, "spent")
 """Which run in MLflow it is, and what this very run took and paid rather than what it found."""
 
 
 @dataclass
 class Running:
-    """A `make repro` under way; `began` gets each stage with the second of its beginning."""
+    """A `make repro` under way; `began` gets each stage."""
 
     process: subprocess.Popen[str]
-    since: float = field(default_factory=time.monotonic)
-    began: SimpleQueue[tuple[str, float]] = field(default_factory=SimpleQueue)
+    began: SimpleQueue[str] = field(default_factory=SimpleQueue)
     said: list[str] = field(default_factory=list)
 
     def listen(self) -> None:
@@ -63,7 +62,7 @@ class Running:
             self.said.append(line)
             if line.startswith("Running stage '"):
                 stage = line.removeprefix("Running stage '").partition("'")[0].partition("@")[0]
-                self.began.put((stage, time.monotonic() - self.since))
+                self.began.put(stage)
 
     def wait_for(self, stage: str) -> bool:
         """Until this stage begins; False when the run ends without it."""
@@ -71,7 +70,7 @@ class Running:
             return True
         while self.process.poll() is None or not self.began.empty():
             with contextlib.suppress(Empty):
-                if self.began.get(timeout=0.2)[0] == stage:
+                if self.began.get(timeout=0.2) == stage:
                     return True
         return False
 
@@ -119,19 +118,13 @@ class Tortured(SimulatedProject):
                 running.kill()
             listener.join()
 
-    def repro(self) -> tuple[list[str], dict[str, float]]:
-        """Rebuild to the end; returns what was printed, and the seconds from the start at which
-        each stage began, and the end.
-        """
+    def repro(self) -> str:
+        """Rebuild to the end; returns what was printed."""
         with self.start() as running:
             running.process.wait(1800)  # seconds; it takes minutes where the machine is busy
-            ended = time.monotonic() - running.since
-        times = {}
-        while not running.began.empty():
-            stage, second = running.began.get()
-            times[stage] = second
-        assert running.process.returncode == 0, "".join(running.said)
-        return running.said, times | {"end": ended}
+        said = "".join(running.said)
+        assert running.process.returncode == 0, said
+        return said
 
     def outcome(self) -> dict[str, Any]:
         """Everything that a rebuilding has to bring back as it was."""
@@ -179,14 +172,14 @@ def essence(path: Path) -> Any:
 @pytest.fixture(scope="module")
 def undisturbed(
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[dict[str, Any], Any, dict[str, float]]]:
-    """What a rebuilding ends with, in files and MLflow, and the seconds at which stages began."""
+) -> Iterator[tuple[dict[str, Any], Any]]:
+    """What a rebuilding ends with, in files and MLflow."""
     project = Tortured(tmp_path_factory.mktemp("undisturbed"))
     with one_prefect_server(project.folder / "server"):
-        _, times = project.repro()
+        project.repro()
         outcome = project.outcome()
         assert {"questions.parquet", "index.html"} <= {Path(path).name for path in outcome}
-        yield outcome, project.recorded(), times
+        yield outcome, project.recorded()
 
 
 def end_in(project: Tortured, stage: str, moment: float, own_server: bool) -> str | None:
@@ -203,29 +196,22 @@ def end_in(project: Tortured, stage: str, moment: float, own_server: bool) -> st
         if running.process.returncode == 0:
             return None
     while not running.began.empty():
-        stage = running.began.get()[0]
+        stage = running.began.get()
     return stage
-
-
-def lengths(times: dict[str, float]) -> dict[str, float]:
-    """Seconds that each stage takes."""
-    starts = sorted(({BEGIN: 0.0} | times).items(), key=itemgetter(1))
-    return {stage: after - began for (stage, began), (_, after) in itertools.pairwise(starts)}
 
 
 def torture(
     folder: Path,
-    undisturbed: tuple[dict[str, Any], Any, dict[str, float]],
+    undisturbed: tuple[dict[str, Any], Any],
     stages: Sequence[str],
     chance: random.Random,
 ) -> Counter[str]:
     """Rebuild once, killed in each of these stages on the way; returns how often in which."""
-    outcome, recorded, times = undisturbed
-    took = lengths(times)
+    outcome, recorded = undisturbed
     project = Tortured(folder)
     kills: Counter[str] = Counter()
     for stage in stages:
-        moment = chance.uniform(0.0, 1.0) * took[stage]
+        moment = chance.uniform(0.0, SHORT_S)
         killed = end_in(project, stage, moment, stage in (BEGIN, STAGES[0]))
         kills.update([killed] if killed else [])
     project.repro()
@@ -233,7 +219,7 @@ def torture(
     assert sorted(found) == sorted(outcome)
     assert [name for name in found if found[name] != outcome[name]] == []
     assert project.recorded() == recorded
-    assert "up to date" in "".join(project.repro()[0])
+    assert "up to date" in project.repro()
     return kills
 
 

@@ -3,7 +3,9 @@
 import errno
 import os
 import sqlite3
+import time
 from contextlib import chdir
+from types import SimpleNamespace
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -32,6 +34,14 @@ def record(number, correct=True):
     return record_of(number, "random", 1 + number // 4, "train", GRAPH, 2.5, feedback, False, by)
 
 
+def tracked(uri, name="random", experiment="e", candidates="steps", **params):
+    """A tracker of a stage, of which it needs little."""
+    settings = SimpleNamespace(tracking_uri=uri, tracking=SimpleNamespace(candidates=candidates))
+    stage = SimpleNamespace(params=settings, experiment=experiment, began=time.time())
+    stage.run_params = {"task": "math"}
+    return RunTracker(stage, name, params)
+
+
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory):
     return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
@@ -46,11 +56,13 @@ def history(client, run_id, key="train/accuracy"):
     return sorted((each.step, each.value) for each in client.get_metric_history(run_id, key))
 
 
-@pytest.mark.parametrize("as_runs", [False, True])
-def test_a_search_that_fails_keeps_its_candidates_and_a_killed_one_is_marked(uri, client, as_runs):
-    name = f"on {as_runs}"
-    killed = RunTracker(uri, name, "random", {}, as_runs=as_runs)
-    tracker = RunTracker(uri, name, "random", {}, as_runs=as_runs)
+@pytest.mark.parametrize("candidates", ["steps", "runs"])
+def test_a_search_that_fails_keeps_its_candidates_and_a_killed_one_is_marked(
+    uri, client, candidates
+):
+    known = {"experiment": f"on {candidates}", "candidates": candidates}
+    killed = tracked(uri, **known)
+    tracker = tracked(uri, **known)
     assert client.get_run(killed.run_id).info.status == "KILLED"
 
     def fails():
@@ -63,13 +75,13 @@ def test_a_search_that_fails_keeps_its_candidates_and_a_killed_one_is_marked(uri
         fails()
     assert history(client, tracker.run_id) == [(k, 1.0) for k in (0, 1, 2, 3, 5)]
     assert client.get_run(tracker.run_id).info.status == "FAILED"
-    with RunTracker(uri, name, "random", {}, as_runs=as_runs) as again:
+    with tracked(uri, **known) as again:
         pass
     assert client.get_run(again.run_id).info.status == "FINISHED"
-    place = client.get_experiment_by_name(name).experiment_id
+    place = client.get_experiment_by_name(known["experiment"]).experiment_id
     wanted = f"tags.`mlflow.parentRunId` = '{tracker.run_id}' and metrics.accuracy > 0.5"
     runs = client.search_runs([place], wanted)
-    assert len(runs) == (5 if as_runs else 0)
+    assert len(runs) == (5 if candidates == "runs" else 0)
     assert all(run.data.params["graph_hash"] == GRAPH.content_hash for run in runs)
 
 
@@ -78,7 +90,7 @@ def test_a_server_that_goes_away_during_a_search_is_one_line(uri, monkeypatch, c
         raise MlflowException("no answer from http://mlflow\nafter 7 retries")
 
     def work():
-        with RunTracker(uri, "away", "random", {}) as tracker:
+        with tracked(uri) as tracker:
             tracker.candidate(record(0))
 
     monkeypatch.setattr(tracking, "log_steps", fail)
@@ -109,8 +121,9 @@ def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
         with pytest.raises(InputError, match="free space"), explained(uri):
             pass
     assert not (tmp_path / "mlflow.db").exists()
-    tracker = RunTracker(uri, "experiment", "name", {"a": 1})
-    assert MlflowClient(uri).get_run(tracker.run_id).data.params == {"a": "1"}
+    tracker = tracked(uri, a=1)
+    params = MlflowClient(uri).get_run(tracker.run_id).data.params
+    assert params == {"task": "math", "a": "1"}
     assert not [*tmp_path.glob("*.part*")]
 
 
@@ -136,7 +149,7 @@ def test_a_relative_path_is_the_database_of_the_folder_that_a_process_is_in(tmp_
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         database_in(tmp_path / name)
-        with chdir(tmp_path / name), RunTracker("sqlite:///mlflow.db", "e", name, {}) as tracker:
+        with chdir(tmp_path / name), tracked("sqlite:///mlflow.db", name) as tracker:
             runs[name] = tracker.run_id
             tracker.client.log_text(tracker.run_id, name, "said.txt")
     for name, run in runs.items():

@@ -10,12 +10,15 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import not_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from ttsgraph.base.errors import DataError, DeploymentError, InputError
+from pydantic import Field, PlainSerializer, PlainValidator
+
+from ttsgraph.base.errors import DataError, DeploymentError, GraphError, InputError
 from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.evaluation.executor import GraphRunner
@@ -41,21 +44,38 @@ GRAPH = "graph.json"
 Effort = Literal["low", "medium", "high"]
 
 
+def _graph(given: Any) -> CollaborationGraph:
+    if isinstance(given, CollaborationGraph):
+        return given
+    try:
+        return CollaborationGraph.from_dict(given)
+    except GraphError as error:
+        raise ValueError(str(error)) from None
+
+
+Graph = Annotated[
+    CollaborationGraph, PlainValidator(_graph), PlainSerializer(CollaborationGraph.to_dict)
+]
+
+
+Spelled = Annotated[
+    Profile, PlainSerializer(lambda profile: profile.model_dump(mode="json", exclude_none=True))
+]
+"""Profile that is stored with every setting spelled out, so that later changes to defaults don't
+alter it.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Rung:
     """A graph on the front: its cost in budget units, and its score minus the found graph's score
     on the split `split`.
     """
 
-    graph: CollaborationGraph
+    graph: Graph
     units: float
     ahead: float
     split: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        data = {"units": self.units, "ahead": self.ahead, "split": self.split}
-        return {"graph": self.graph.to_dict()} | data
 
 
 def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]:
@@ -85,16 +105,13 @@ def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]
 
 def _points(table: pd.DataFrame, found: float, split: str) -> list[Rung]:
     """Return the scored graphs of a table, with their leads over the found graph."""
-    return [
-        Rung(
-            CollaborationGraph.from_json(row["graph"]),
-            float(row["budget_units"]),
-            float(row["accuracy"] - found),
-            split,
-        )
-        for row in table.to_dict("records")
-        if not math.isnan(row["accuracy"] - found)
-    ]
+    points = []
+    for row in table.to_dict("records"):
+        ahead = float(row["accuracy"] - found)
+        if not math.isnan(ahead):
+            graph = CollaborationGraph.from_json(row["graph"])
+            points.append(Rung(graph, float(row["budget_units"]), ahead, split))
+    return points
 
 
 def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:
@@ -124,25 +141,18 @@ class Figures:
     plain_cost: float | None = None
 
 
-class _RungFile(ClosedModel):
-    graph: dict[str, Any]
-    units: float
-    ahead: float
-    split: str
-
-
 class _BundleFile(ClosedModel):
     """Content of bundle.json. The bundle's hash doesn't cover the keys with defaults: test figures
     with which the service is compared, the front, and the part of the search that found the graph.
     """
 
     task: str
-    graph: dict[str, Any]
-    profile: Profile
+    graph: Graph
+    profile: Spelled
     shots: tuple[Question, ...]
-    tested: Figures = Figures()
-    front: tuple[_RungFile, ...] = ()
-    found_by: str = ""
+    tested: Figures = Field(default=Figures(), exclude_if=lambda figures: figures == Figures())
+    front: tuple[Rung, ...] = Field(default=(), exclude_if=not_)
+    found_by: str = Field(default="", exclude_if=not_)
 
 
 PLAIN = ("single", "self_consistency")
@@ -180,24 +190,6 @@ def figures_of(feedback: Feedback, graph: CollaborationGraph, tested: pd.DataFra
     best = plain.sort_values(["accuracy", "dollars"], ascending=[False, True]).iloc[0]
     cost = float(best["dollars"]) / int(best["n_scored"] + best["n_unscored"])
     return replace(figures, plain=str(best["label"]), plain_cost=cost)
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """A figure of a version in service that differs from the same figure in its test."""
-
-    task: str
-    version: str
-    figure: str
-    served: float
-    tested: float
-    answers: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.task}/{self.version}: {self.figure} of the last {self.answers} answers is"
-            f" {self.served:.4g}; in the test it was {self.tested:.4g}"
-        )
 
 
 @dataclass(frozen=True)
@@ -255,9 +247,8 @@ class DeployedVersion:
         """
         pool = self.profile.model_pool()
         models = sorted({pool[name].model for name in (*self.used_models, *more)})
-        return self.profile.model_copy(
-            update={"pool": {name: self.profile.pool[name] for name in models}}
-        )
+        needed = {name: self.profile.pool[name] for name in models}
+        return self.profile.model_copy(update={"pool": needed})
 
     @property
     def rungs(self) -> dict[Effort, DeployedVersion]:
@@ -277,49 +268,27 @@ class DeployedVersion:
         inputs = task or self.grader, prompt or self.prompt, sampling
         return GraphRunner(graph, *inputs, self.profile.model_pool(self.task), client)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data with every setting spelled out, so that later changes to defaults don't
-        alter it.
-        """
-        return {
-            "task": self.task,
-            "graph": self.graph.to_dict(),
-            "profile": self.profile.model_dump(mode="json", exclude_none=True),
-            "shots": [asdict(shot) for shot in self.shots],
-        }
+    def _file(self) -> _BundleFile:
+        return _BundleFile(**{name: getattr(self, name) for name in _BundleFile.model_fields})
 
     @cached_property
     def bundle_hash(self) -> str:
         """SHA-256 of the bundle's canonical JSON, in hex."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+        hashed = self._file().model_dump(mode="json", include={"task", "graph", "profile", "shots"})
+        return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
     def write(self, folder: Path) -> Path:
         """Write bundle.json into a folder and return the file's path."""
         path = folder / BUNDLE
-        data = self.to_dict()
-        if self.tested != Figures():
-            data["tested"] = asdict(self.tested)
-        if self.front:
-            data["front"] = [rung.to_dict() for rung in self.front]
-        if self.found_by:
-            data["found_by"] = self.found_by
-        write_text(path, json_text(data, sort_keys=True) + "\n")
+        write_text(path, json_text(self._file().model_dump(mode="json"), sort_keys=True) + "\n")
         return path
 
     @classmethod
     def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> DeployedVersion:
-        """Read the output of `to_dict`, or the content of a file from `write`. An empty `version`
-        is replaced by the start of the bundle's hash. Raises InputError naming `where` if the data
-        is not a bundle.
+        """Read the content of a file from `write`. An empty `version` is replaced by the start of
+        the bundle's hash. Raises InputError naming `where` if the data is not a bundle.
         """
-        file = parse(_BundleFile, data, where)
-        front = tuple(
-            Rung(CollaborationGraph.from_dict(one.graph, where), one.units, one.ahead, one.split)
-            for one in file.front
-        )
-        graph = CollaborationGraph.from_dict(file.graph, where)
-        known = file.task, graph, file.profile, file.shots
-        read = cls(*known, version, file.tested, front, file.found_by)
+        read = cls(**dict(parse(_BundleFile, data, where)), version=version)
         return read if version else replace(read, version=read.bundle_hash[:12])
 
     @classmethod
@@ -349,10 +318,8 @@ def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question
     prompts need none.
     """
     settings = profile.task(task)
-    styles = {
-        settings.prompt.style,
-        *(spec.variant.style for spec in profile.model_pool().values() if spec.variant),
-    }
+    variants = (spec.variant for spec in profile.model_pool().values() if spec.variant)
+    styles = {settings.prompt.style, *(variant.style for variant in variants)}
     if "few_shot" not in styles or settings.splits.shots == 0:
         return ()
     from ttsgraph.stages.schemas import Questions, read_table
@@ -373,12 +340,6 @@ class Loader(Protocol):
 
     def settled(self, task: str, version: str, decision: Decision) -> None:
         """Record the outcome of a challenger's trial in service. The call may block; after a
-        TTSGraphError it is repeated.
-        """
-        return
-
-    def drifted(self, drift: Drift) -> None:
-        """Report that the service no longer matches the test. The call may block; after a
         TTSGraphError it is repeated.
         """
         return

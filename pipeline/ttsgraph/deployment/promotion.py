@@ -39,6 +39,7 @@ SURE = 0.5
 """Number of standard errors by which a lead must exceed its price."""
 
 Side = Literal["champion", "challenger"]
+Leads = Sequence[Difference | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,35 +100,31 @@ class Choice:
 
 
 def arms_of(
-    cases: Sequence[Case],
-    feedbacks: Sequence[Feedback],
-    cost: CostModel,
-    leads: Sequence[Difference | None] = (),
+    cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel, leads: Leads = ()
 ) -> list[Arm]:
     """Return the tested graphs as arms for the gate, in order. `leads` has `Arm.lead` for each arm,
     or is empty if there is no evidence.
     """
-    known: Sequence[Difference | None] = leads or [None] * len(cases)
+    known: Leads = leads or [None] * len(cases)
     return [
         Arm(case.columns["label"], units_of(case.graph, tested, cost), outcomes_of(tested), lead)
         for case, tested, lead in zip(cases, feedbacks, known, strict=True)
     ]
 
 
-def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
+def choose(arms: Sequence[Arm], margin: float) -> Choice:
     """Go through the graphs from cheap to expensive; replace the graph selected so far with each
     further graph that is worth its price in comparison (`_worth`). `arms[0]` is the found graph,
     the others are its rivals.
 
     Only questions that all arms were scored on are compared; an arm without any score is left out.
     Among graphs with equal cost, the found graph comes first, then the one with the best score.
-    `split` names the questions in the reason.
     """
     asked = [{q for q, grade in arm.outcomes.items() if grade is not None} for arm in arms]
     able = [place for place, questions in enumerate(asked) if questions]
     common = sorted(set.intersection(*(asked[place] for place in able))) if able else []
     if not common:
-        why = f"nothing to compare: no {split} question was scored for all graphs"
+        why = "nothing to compare: no test question was scored for all graphs"
         return Choice(0, "found", why, math.nan)
     scored = {k: replace(arms[k], outcomes={q: arms[k].outcomes[q] for q in common}) for k in able}
     if 0 in scored:
@@ -138,25 +135,25 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
         own = math.fsum(grade or 0 for grade in arms[k].outcomes.values())
         return arms[k].units, k != 0, -_share(scored[k]), lead.mean, lead.spread, -own, k
 
-    ranked = sorted(able, key=order)
-    place = _selected(scored, ranked, margin)
-    by_test = _selected({k: replace(arm, lead=None) for k, arm in scored.items()}, ranked, margin)
-    questions = f"of {counted(len(common), f'{split} question')}"
+    scored = {k: scored[k] for k in sorted(able, key=order)}
+    place = _selected(scored, margin)
+    by_test = _selected({k: replace(arm, lead=None) for k, arm in scored.items()}, margin)
+    questions = f"of {counted(len(common), 'test question')}"
+    whole = binary(grade or 0 for arm in scored.values() for grade in arm.outcomes.values())
+    graded = f"{questions} {'right' if whole else 'of the score'}"
     # The cheapest arm was not selected by its test score, so luck does not inflate that score.
-    cheapest = scored[ranked[0]]
+    cheapest = next(iter(scored.values()))
     expected = _share(cheapest)
-    if place != ranked[0]:
-        expected += _lead(scored[place], cheapest, len(ranked) - 1).mean
+    if scored[place] is not cheapest:
+        expected += _lead(scored[place], cheapest, len(scored) - 1).mean
     expected = min(1.0, max(0.0, expected))
     to_expect = f"; {100 * expected:.1f} % is expected on new questions"
     if place == 0:
-        return Choice(0, "found", _kept(scored, by_test, questions) + to_expect, expected)
+        return Choice(0, "found", _kept(scored, by_test, graded) + to_expect, expected)
     chosen = scored[place]
     score = f"{100 * _share(chosen):.1f} %"
     if 0 not in scored:
-        summary = (
-            f"{chosen.label} has {score} {_graded(scored, questions)}, the found graph no score"
-        )
+        summary = f"{chosen.label} has {score} {graded}, the found graph no score"
         return Choice(place, "better", summary + to_expect, expected)
     found = scored[0]
     lead = _lead(chosen, found, 1)
@@ -165,33 +162,31 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
     p = paired(chosen.outcomes, found.outcomes).p_value()
     summary = f"{score} against {100 * _share(found):.1f} % {questions}"
     price = f"for {chosen.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"
-    expected_lead = _told(chosen, found, chosen.label, "the found graph")
-    reason = f"{chosen.label} is {verdict}: {summary} {price}{expected_lead}{to_expect}"
+    reason = f"{chosen.label} is {verdict}: {summary} {price}{_told(chosen, found)}{to_expect}"
     return Choice(place, verdict, reason, expected)
 
 
-def _selected(arms: Mapping[int, Arm], ranked: Sequence[int], margin: float) -> int:
-    """Return the index of the selected graph among those in `ranked`, from cheap to expensive."""
-    place = ranked[0]
-    for k in ranked[1:]:
-        if _worth(arms[k], arms[place], margin, len(ranked) - 1):
+def _selected(arms: Mapping[int, Arm], margin: float) -> int:
+    """Return the index of the selected graph; `arms` is in the order from cheap to expensive."""
+    place, *dearer = arms
+    for k in dearer:
+        if _worth(arms[k], arms[place], margin, len(dearer)):
             place = k
     return place
 
 
-def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
+def _kept(arms: Mapping[int, Arm], by_test: int, graded: str) -> str:
     """Return the reason for selecting the found graph: its score; the best rival's score; and, if
     the test by itself would select another graph (`by_test`), the expected lead or deficit of that
     graph, given the search and the test.
     """
-    rivals = {k: arm for k, arm in arms.items() if k != 0}
+    rivals = [arms[k] for k in sorted(arms) if k != 0]
     if not rivals:
         return "there is no baseline to compare it with"
-    best = max(rivals.values(), key=_share)
-    summary = f"it has {100 * _share(arms[0]):.1f} % {_graded(arms, questions)}"
+    best = max(rivals, key=_share)
+    summary = f"it has {100 * _share(arms[0]):.1f} % {graded}"
     summary += f", the best baseline, {best.label}, {100 * _share(best):.1f} %"
-    rival = arms[by_test]
-    return summary + _told(rival, arms[0], rival.label, "the found graph") if by_test else summary
+    return summary + (_told(arms[by_test], arms[0]) if by_test else "")
 
 
 def _share(arm: Arm) -> float:
@@ -199,20 +194,15 @@ def _share(arm: Arm) -> float:
     return math.fsum(grade or 0 for grade in arm.outcomes.values()) / len(arm.outcomes)
 
 
-def _graded(arms: Mapping[int, Arm], questions: str) -> str:
-    whole = binary(grade or 0 for arm in arms.values() for grade in arm.outcomes.values())
-    return f"{questions} {'right' if whole else 'of the score'}"
-
-
-def _told(first: Arm, second: Arm, of: str, over: str) -> str:
-    """Return the expected lead of one graph over another as text; "" if the search has no evidence
+def _told(rival: Arm, found: Arm) -> str:
+    """Return a graph's expected lead over the found graph as text; "" if the search has no evidence
     on one of them.
     """
-    if _searched(first, second) is None:
+    if _searched(rival, found) is None:
         return ""
-    lead = _lead(first, second, 1).mean
+    lead = _lead(rival, found, 1).mean
     where = f"{100 * abs(lead):.1f} points {'ahead of' if lead > 0 else 'behind'}"
-    return f"; with what the search saw, {of} is expected {where} {over}"
+    return f"; with what the search saw, {rival.label} is expected {where} the found graph"
 
 
 def _worth(dearer: Arm, cheaper: Arm, margin: float, chances: int) -> bool:

@@ -9,15 +9,15 @@ import contextlib
 import logging
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ttsgraph.base.errors import TTSGraphError
-from ttsgraph.deployment.bundle import Drift, Loader, agreement_of
-from ttsgraph.deployment.promotion import Side
+from ttsgraph.deployment.bundle import Loader, agreement_of
+from ttsgraph.deployment.promotion import Decision, Side
 from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.book import AnswerLog, TrialKey
 from ttsgraph.service.errors import ApiError
@@ -129,8 +129,7 @@ class Outcomes:
         for live, rival in versions:
             if rival is not None and (key := _trial(live, rival)) not in self._told:
                 if decision := self.book.decision(key, trial.confidence, trial.most):
-                    line = f"{'/'.join(rival.key)}: {decision.reason}"
-                    self._tell(key, line, partial(self._loader.settled, *rival.key, decision))
+                    self._settle(key, rival, decision)
                 else:
                     undecided.add(key)
             for figure, column in _FIGURES.items():
@@ -147,18 +146,19 @@ class Outcomes:
         key = (*live.key, figure)
         if not off:
             self._told.discard(key)
-        else:
-            drift = Drift(*key, served, tested, len(values))
-            self._tell(key, f"drift: {drift}", partial(self._loader.drifted, drift))
+        elif key not in self._told:
+            self._told.add(key)
+            line = "drift: %s/%s: %s of the last %d answers is %.4g; in the test it was %.4g"
+            _log.warning(line, *key, len(values), served, tested)
 
-    def _tell(self, key: tuple[str, ...], line: str, notify: Callable[[], None]) -> None:
-        """Log a line and notify the loader once; if that fails, the next check repeats both."""
-        if key in self._told:
-            return
-        _log.warning("%s", line)
+    def _settle(self, key: TrialKey, rival: LiveVersion, decision: Decision) -> None:
+        """Log the result of an A/B test, and tell the loader; if that fails, the next check repeats
+        both.
+        """
+        _log.warning("%s: %s", "/".join(rival.key), decision.reason)
         self._told.add(key)
         try:
-            notify()
+            self._loader.settled(*rival.key, decision)
         except TTSGraphError as error:
             self._told.discard(key)
             _log.warning("couldn't notify the registry, will try again later: %s", error)
