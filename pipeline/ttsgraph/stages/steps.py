@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -103,13 +102,11 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class PreviousSearch:
-    """The last search: the graph in use, the search's distribution as plain data (None if there is
-    none), the table of single models (schemas.Profiles), and the table of candidates
-    (schemas.Candidates).
+    """The last search: the graph in use, the table of single models (schemas.Profiles), and the
+    table of candidates (schemas.Candidates).
     """
 
     graph: CollaborationGraph
-    distribution: Mapping[str, Any] | None
     alone: pd.DataFrame
     archive: pd.DataFrame
 
@@ -133,7 +130,7 @@ async def begun_warm(
     folder.write("profile", alone)
     brief = brief_of(with_lengths(profile, task, alone), task, scores_of(alone), train)
     history = history_of(before.archive, brief)
-    warm = LastSearch(before.graph, before.distribution, history, tuple(newcomers))
+    warm = LastSearch(before.graph, history, tuple(newcomers))
     inputs = brief, profile.search, profile.agent
     return WarmReinforce(Problem(*inputs, {}, project.seed, asked.speak), warm)
 

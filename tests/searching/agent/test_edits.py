@@ -13,7 +13,7 @@ from tests.searching.methods.test_search import BRIEF, problem
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.agent.answers import OpenUpdate, apply_edits, edits_of, read_answer
+from ttsgraph.searching.agent.answers import OpenUpdate, apply_update, read_answer
 from ttsgraph.searching.methods import make_searcher
 
 
@@ -45,7 +45,8 @@ def applied(
 ) -> tuple[CollaborationGraph | None, list[str]]:
     """The proposal, and what is refused, of an answer whose legal part is applied."""
     legal, refused = read_answer(json.dumps(answer), OpenUpdate, distribution, BRIEF)
-    return apply_edits(distribution, edits_of(legal, refused), BRIEF)
+    apply_update(legal, distribution)
+    return legal.graph and legal.graph.graph, refused
 
 
 G = "gemma-3-1b"

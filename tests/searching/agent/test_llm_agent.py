@@ -20,7 +20,6 @@ from tests.support.stub_server import serve
 from ttsgraph.base.errors import EndpointError, RunStopped
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.progress import Expense
-from ttsgraph.searching.agent.base import trace_page
 from ttsgraph.searching.methods.summary import search_summary
 
 
@@ -57,7 +56,6 @@ class TestGuidedSearch:
         without = search_summary(led.found, table, Expense())
         assert with_agent["dollars"] - without["dollars"] == pytest.approx(6 * 140 / 1e6)
         assert with_agent["tokens"] - without["tokens"] == 6 * 110
-        assert trace_page(entries).count("### answer") == 6
 
 
 EDGE = {"source": 0, "target": 5, "probability": 0.9, "reason": "r"}
@@ -116,7 +114,6 @@ def test_malformed_answers_cause_no_crash_and_no_illegal_graph(tmp_path, monkeyp
     )
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or b"sk-canary" not in path.read_bytes()
-    assert "sk-canary" not in trace_page(entries)
 
 
 def led(tmp_path, stub, agent=None, key_env=None, archive=None):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -37,9 +37,10 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
-from ttsgraph.searching.agent.base import SURE, affordable, in_words
+from ttsgraph.searching.agent.answers import Move
+from ttsgraph.searching.agent.base import affordable, in_words
 from ttsgraph.searching.choose import hopes_of, shortlist
-from ttsgraph.searching.contest.contenders import HOPE, Candidate, ContestResult, form_of
+from ttsgraph.searching.contest.contenders import HOPE, Candidate, form_of
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
@@ -68,6 +69,9 @@ leaders have; expected number, per draw, of edges that no leader has; and share 
 probability that is spread evenly over all roles, and likewise over all models.
 """
 
+SURE = 2.0
+"""Number of standard errors that a difference must exceed to be taken for more than chance."""
+
 NEAR = 0.02
 """Difference in value at which a leader's weight falls to 1/e of the best leader's weight."""
 
@@ -89,17 +93,14 @@ def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return the leaders: the best candidate, then the best candidates of other forms that aren't
     clearly worse, and then the next best candidates of any form.
     """
-    chosen = list(standings[:1])
-    forms = {form_of(leader.graph) for leader in chosen}
-    for leader in standings[1:]:
-        within = leader.value + leader.spread >= standings[0].value
-        if len(chosen) < LEADERS and within and form_of(leader.graph) not in forms:
+    first, *others = standings
+    chosen, forms = [first], {form_of(first.graph)}
+    for leader in others:
+        if leader.value + leader.spread >= first.value and form_of(leader.graph) not in forms:
             chosen.append(leader)
             forms.add(form_of(leader.graph))
-    for leader in standings[1:]:
-        if len(chosen) < LEADERS and leader not in chosen:
-            chosen.append(leader)
-    return tuple(chosen)
+    chosen += [leader for leader in others if leader not in chosen]
+    return tuple(chosen[:LEADERS])
 
 
 def reading_loses(standings: Sequence[Candidate]) -> str:
@@ -130,8 +131,7 @@ class Adam:
     def __init__(self, rate: float, shape: tuple[int, ...]) -> None:
         self.rate = rate
         self.steps = 0
-        self.first = np.zeros(shape)
-        self.second = np.zeros(shape)
+        self.first, self.second = np.zeros((2, *shape))
 
     def step(self, gradient: FloatArray) -> FloatArray:
         """Return the change to the parameters for this gradient."""
@@ -154,24 +154,22 @@ class JointReinforce(AgentReinforce):
 
     def __init__(self, problem: Problem) -> None:
         assert problem.learnt is not None, "expected the results of a contest"
-        self.learnt: ContestResult = problem.learnt
+        self.learnt = problem.learnt
         self.leaders = leaders_of(self.learnt.leaders)
         super().__init__(problem)
-        self.updates.reason = "start: the contest's leaders laid out"
+        self.updates.move = Move(reason="start: the contest's leaders laid out")
         self.evidence = copy.deepcopy(self.learnt.evidence)
         # indices, in the evidence, of the batch and of the validation questions
         self.batch = np.arange(min(problem.settings.batch, self.learnt.train))
         self.val = np.arange(self.learnt.train, len(self.evidence.questions))
-        self.incumbent = problem.contenders[0].graph
+        self.incumbent = self._result = problem.contenders[0].graph
         tables = self.distribution.theta, self.distribution.pi, self.distribution.psi
         self.optimizers = [Adam(RATE, table.shape) for table in tables]
         self.spent = 0
         self._best = [leader.graph for leader in self.learnt.leaders[:WATCHED]]
         self._edited: set[str] = set()
         self._ran: set[str] = set()
-        self._result = self.incumbent
         self._out = False
-        self._drawn: tuple[Draws, FloatArray] | None = None
 
     def _start(self) -> GraphDistribution:
         """Return a distribution from which every leader is a likely draw, a better one more likely.
@@ -232,61 +230,62 @@ class JointReinforce(AgentReinforce):
         models = tuple(self.problem.brief.cost.pool)
         return ResponseModel(self.evidence, models, rng, SAMPLES)
 
-    def _value(self, graph: CollaborationGraph, model: ResponseModel) -> GraphValue:
-        """Return the value of a graph under the objective."""
+    def _valued(
+        self, graphs: Iterable[CollaborationGraph], model: ResponseModel
+    ) -> dict[CollaborationGraph, GraphValue]:
+        """Return the values of graphs under the objective."""
         seconds = partial(latency_along, alone=self.learnt.latencies)
-        return valued(graph, model, self.evidence, self.problem.brief.objective, seconds)
+        objective = self.problem.brief.objective
+        return {g: valued(g, model, self.evidence, objective, seconds) for g in graphs}
+
+    def _price(self, graph: CollaborationGraph) -> int:
+        """Return the number of new calls that running a graph on the batch makes."""
+        return self.evidence.new_calls(graph, self.batch)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return the drawn and edited graphs that are worth running: at least one, and at most
         `count`.
         """
-        brief = self.problem.brief
-        screened = {g: (v.value, v.spread) for g, v in self._screen(self._refit()).items()}
+        brief, first = self.problem.brief, self.updates.iteration < LEAST
+        screened = {graph: (v.value, v.spread) for graph, v in self._screen().items()}
         best = sorted(screened, key=lambda g: -screened[g][0] - HOPE * screened[g][1])[:WATCHED]
-        new = {
-            graph: screened[graph]
-            for graph in best
-            if graph.content_hash not in self._ran and brief.budget.admits(graph)
-        }
-        hopes = hopes_of(new, self.evidence, self.batch)
-        prices = {graph: self.evidence.new_calls(graph, self.batch) for graph in hopes}
+        new = [g for g in best if g.content_hash not in self._ran and brief.budget.admits(g)]
+        hopes = hopes_of({graph: screened[graph] for graph in new}, self.evidence, self.batch)
         left = LOOP_SHARE * (self.learnt.calls + self.problem.calls) - self.spent
         allowed = left / max(1, LEAST - self.updates.iteration)
-        picked = list(self.updates.proposals)
-        cost = sum(self.evidence.new_calls(graph, self.batch) for graph in picked)
+        picked = self.updates.proposals
+        cost = sum(map(self._price, picked))
         room = count - len(picked)
         more = shortlist(hopes, self.evidence, self.batch, room, allowed - cost)
-        more = [graph for graph in more if graph not in picked][:room]
-        picked += more
-        cost += sum(prices[graph] for graph in more)
-        if not cost and self.updates.iteration < LEAST:  # run at least one new candidate
-            fresh = [graph for graph in hopes if prices[graph]][:NEXT]
-            picked = sorted(fresh, key=lambda g: prices[g])[:1] + picked
-            cost = prices[picked[0]] if fresh else 0
+        picked += [graph for graph in more if graph not in picked][:room]
+        cost = sum(map(self._price, picked))
+        if not cost and first:  # run at least one new candidate
+            fresh = [graph for graph in hopes if self._price(graph)][:NEXT]
+            cheapest = sorted(fresh, key=self._price)[:1]
+            picked = cheapest + picked
+            cost = sum(map(self._price, cheapest))
         self._out = not picked
         if not picked:  # an iteration has to run a graph: choose the one with the fewest new calls
             call = topologies.single(min(affordable(brief), key=brief.cost.single))
-            picked = [min([*hopes, call], key=lambda g: prices.get(g, 0))]
+            picked = [min([*hopes, call], key=lambda g: self._price(g) if g in hopes else 0)]
         self.spent += cost
         self._ran |= {graph.content_hash for graph in picked}
         return picked[:count]
 
-    def _screen(self, model: ResponseModel) -> dict[CollaborationGraph, GraphValue]:
+    def _screen(self) -> dict[CollaborationGraph, GraphValue]:
         """Return draws, edits, proposals and the best graphs so far, with their values. Store the
         draws for the gradient, and update the list of the best graphs.
         """
+        model = self._refit()
         drawn, draws = self._draws()
         edits = self._edits()
         proposals = self.updates.proposals
         hashes = {graph.content_hash for graph in self._best}
-        seen = {g: self._value(g, model) for g in dict.fromkeys([*self._best, *drawn, *proposals])}
+        seen = self._valued(dict.fromkeys([*self._best, *drawn, *proposals]), model)
         self._drawn = draws, np.array([seen[graph].value for graph in drawn])
-        for graph in edits:
-            if graph not in seen and graph.content_hash not in hashes:
-                seen[graph] = self._value(graph, model)
-                self._edited.add(graph.content_hash)
-        self._edited |= {graph.content_hash for graph in proposals}
+        new = [g for g in dict.fromkeys(edits) if g not in seen and g.content_hash not in hashes]
+        seen |= self._valued(new, model)
+        self._edited |= {graph.content_hash for graph in [*new, *proposals]}
         self._best = sorted(seen, key=lambda g: -seen[g].value)[:WATCHED]
         if self.incumbent not in self._best:
             self._best[-1] = self.incumbent
@@ -313,7 +312,7 @@ class JointReinforce(AgentReinforce):
         nodes.
         """
         brief = self.problem.brief
-        found = []
+        found: list[CollaborationGraph] = []
         for _ in range(EDITS):
             rank = min(int(self.rng.exponential(2.0)), len(self._best) - 1)
             graph = changed(self._best[rank], brief, self.rng)
@@ -330,19 +329,18 @@ class JointReinforce(AgentReinforce):
             self.observe(graph, feedback)
         self._climb()
         model = self._refit()
-        values = {graph: self._value(graph, model).value for graph in self._best}
+        values = {g: known.value for g, known in self._valued(self._best, model).items()}
         self._best.sort(key=lambda g: -values[g])
-        leader = self._best[0]
-        lead = values[leader] - values[self.incumbent]
-        self.updates.reason = (
-            f"the best that was screened is expected to be {lead:+.3f} from the contest's winner"
-        )
+        leads = {graph: value - values[self.incumbent] for graph, value in values.items()}
+        lead = leads[self._best[0]]
+        why = f"the best that was screened is expected to be {lead:+.3f} from the contest's winner"
+        self.updates.move = Move(reason=why)
         if self.problem.agent.kind == "llm":
             notes, reading = self._notes(values, model), reading_loses(self.learnt.leaders)
             self.updates.brief = replace(self.problem.brief, notes=notes, reading=reading)
             self.updates.apply(self.distribution)
         if self.updates.iteration % CHALLENGE_EVERY == 0:
-            self._challenge({g: value - values[self.incumbent] for g, value in values.items()})
+            self._challenge(leads)
 
     def _challenge(self, leads: Mapping[CollaborationGraph, float]) -> None:
         """Make the graph with the largest lead the result, if its lead is large enough and its
@@ -360,12 +358,11 @@ class JointReinforce(AgentReinforce):
         """Take one step up the gradient of the expected screened value, estimated from
         all draws.
         """
-        if self._drawn is None or not len(self._drawn[1]):
-            return
         draws, values = self._drawn
+        if not len(values):
+            return
         gradients = self.distribution.gradients(draws)
-        scale = max(float(values.std()), 1e-6)
-        weights = (values - values.mean()) / scale
+        weights = (values - values.mean()) / max(float(values.std()), 1e-6)
         d = self.distribution
         tables = (d.theta, gradients.theta), (d.pi, gradients.pi), (d.psi, gradients.psi)
         for (table, gradient), optimizer in zip(tables, self.optimizers, strict=True):

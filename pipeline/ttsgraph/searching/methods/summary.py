@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -201,21 +202,13 @@ def edge_table(entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Return the edge probabilities after each iteration, from the entries of a journal (columns of
     schemas.Edges); no rows if the method learns no distribution.
     """
-    parts = []
+    rows: list[tuple[int | float, ...]] = []
     for entry in entries:
         if entry["type"] != "iteration" or "distribution" not in entry:
             continue
-        distribution = GraphDistribution.from_dict(entry["distribution"], np.random.default_rng(0))
-        rows, columns = np.nonzero(distribution.forward)
-        ids = np.array(distribution.ids)
-        values = {
-            "iteration": entry["iteration"],
-            "source": ids[rows],
-            "target": ids[columns],
-            "probability": distribution.edge_probabilities()[rows, columns].round(KEPT_DECIMALS),
-        }
-        parts.append(pd.DataFrame(values))
-    empty = {"iteration": int, "source": int, "target": int, "probability": float}
-    if not parts:
-        return pd.DataFrame({key: pd.Series(dtype=kind) for key, kind in empty.items()})
-    return pd.concat(parts, ignore_index=True)
+        made = GraphDistribution.from_dict(entry["distribution"], np.random.default_rng(0))
+        values = made.edge_probabilities()[made.forward].round(KEPT_DECIMALS).tolist()
+        pairs = zip(combinations(made.ids, 2), values, strict=True)
+        rows += [(entry["iteration"], *edge, p) for edge, p in pairs]
+    types = {"iteration": int, "source": int, "target": int, "probability": float}
+    return pd.DataFrame(rows, columns=[*types]).astype(types)
