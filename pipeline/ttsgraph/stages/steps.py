@@ -19,7 +19,7 @@ from ttsgraph.searching.contest.contenders import ContestResult
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem
-from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
+from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, graphs_in
 from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.settings.profile import Profile, SearchSettings, loop_calls
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
@@ -129,8 +129,8 @@ async def begun_warm(
     alone = pd.concat([kept, new], ignore_index=True)
     folder.write("profile", alone)
     brief = brief_of(with_lengths(profile, task, alone), task, scores_of(alone), train)
-    history = history_of(before.archive, brief)
-    warm = LastSearch(before.graph, history, tuple(newcomers))
+    archived = graphs_in(before.archive, brief)
+    warm = LastSearch(before.graph, archived, tuple(newcomers))
     inputs = brief, profile.search, profile.agent
     return WarmReinforce(Problem(*inputs, {}, project.seed, asked.speak), warm)
 

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import numpy as np
 from pydantic import (
@@ -29,11 +29,9 @@ from pydantic import (
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.parsing import ClosedModel
+from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief, Counts, Edge, affordable, counts_problem
-
-if TYPE_CHECKING:  # used only in annotations
-    from ttsgraph.graphs.distribution import GraphDistribution
 
 MAX_TRIES = 100
 """Maximum number of positions in a text at which the parser looks for JSON."""

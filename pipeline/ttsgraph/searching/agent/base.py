@@ -41,16 +41,10 @@ class ScoredGraph:
     results: Sequence[QuestionResult] = ()
 
     @property
-    def accuracy(self) -> float:
-        """Share of scored questions answered correctly; for kinds of tasks with graded answers, the
-        mean score.
-        """
-        return self.n_correct / self.n_scored if self.n_scored else math.nan
-
-    @property
     def value(self) -> float:
-        """Value under the objective."""
-        return self.objective.of(self.accuracy, self.latency_s)
+        """Value under the objective; NaN if no question was scored."""
+        accuracy = self.n_correct / self.n_scored if self.n_scored else math.nan
+        return self.objective.of(accuracy, self.latency_s)
 
 
 def scored(
@@ -101,9 +95,7 @@ class Brief:
     sweeps with their scores, including graphs over the budget; it is empty without a pilot.
     `greedy` holds the pool members that always give a question the same answer, so that asking one
     of them twice adds nothing. `notes` are lines of further information about graphs, the most
-    informative first. `reading` describes the evidence that calls of these models perform worse if
-    they read answers; it is "" if there is no such evidence. `questions` maps the ids of training
-    questions to their texts, for examples.
+    informative first. `questions` maps the ids of training questions to their texts, for examples.
     """
 
     task: str
@@ -114,7 +106,6 @@ class Brief:
     pilot: Sequence[ScoredGraph] = ()
     greedy: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
-    reading: str = ""
     questions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

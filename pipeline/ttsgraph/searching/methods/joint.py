@@ -21,7 +21,6 @@ be better.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -69,9 +68,6 @@ leaders have; expected number, per draw, of edges that no leader has; and share 
 probability that is spread evenly over all roles, and likewise over all models.
 """
 
-SURE = 2.0
-"""Number of standard errors that a difference must exceed to be taken for more than chance."""
-
 NEAR = 0.02
 """Difference in value at which a leader's weight falls to 1/e of the best leader's weight."""
 
@@ -101,25 +97,6 @@ def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
             forms.add(form_of(leader.graph))
     chosen += [leader for leader in others if leader not in chosen]
     return tuple(chosen[:LEADERS])
-
-
-def reading_loses(standings: Sequence[Candidate]) -> str:
-    """Return a comparison of the best candidate whose calls read answers with the best candidate
-    without such calls; "" if the former isn't clearly worse.
-    """
-    best: dict[bool, Candidate] = {}
-    for standing in sorted(standings, key=lambda standing: -standing.value):
-        best.setdefault(form_of(standing.graph)[0] > 0, standing)
-    if len(best) < 2:
-        return ""
-    lost = best[False].value - best[True].value
-    if lost <= SURE * math.hypot(best[False].spread, best[True].spread):
-        return ""
-    shown = (
-        f"{each.label}, {each.value:.3f} (+- {SURE * each.spread:.3f}, {each.n_scored} questions)"
-        for each in (best[True], best[False])
-    )
-    return "the best with such calls is expected at {}, the best without at {}".format(*shown)
 
 
 class Adam:
@@ -176,32 +153,29 @@ class JointReinforce(AgentReinforce):
         A leader's nodes are laid out in order on the last nodes, its sink on the very last; spare
         nodes come first.
         """
-        leaders, roles, brief = self.leaders, self.roles, self.problem.brief
+        leaders, roles, budget = self.leaders, self.roles, self.problem.brief.budget
         values = np.array([leader.value for leader in leaders])
         weights = np.exp((values - values.max()) / NEAR)
         weights /= weights.sum()
-        largest = max(len(leader.graph.nodes) for leader in leaders)
-        n = min(brief.budget.max_nodes, largest + SPARE)
-        models = tuple(brief.cost.pool)
+        n = min(budget.max_nodes, max(len(leader.graph.nodes) for leader in leaders) + SPARE)
+        models = tuple(budget.cost.pool)
         edges = np.zeros((n, n))
         pi = np.full((n, len(roles)), OPEN / len(roles))
         psi = np.full((n, len(models)), OPEN / len(models))
         for leader, weight in zip(leaders, weights.tolist(), strict=True):
-            graph = leader.graph
-            first = n - len(graph.order)
-            place = {i: first + k for k, i in enumerate(graph.order)}
+            graph, lead = leader.graph, (1 - OPEN) * weight
+            spare = n - len(graph.order)
+            place = {i: row for row, i in enumerate(graph.order, spare)}
             for a, b in graph.edges:
                 edges[place[a], place[b]] += weight
-            asked = graph.model_counts()
-            for row in range(n):
-                node = graph.node(graph.order[row - first]) if row >= first else None
-                counts = asked if node is None else {node.model: 1}
-                for model, count in counts.items():
-                    share = (1 - OPEN) * weight * count / sum(counts.values())
-                    psi[row, models.index(model)] += share
-                role = ASSISTANT if node is None else node.role
+            for model, count in graph.model_counts().items():
+                psi[:spare, models.index(model)] += lead * count / len(graph.nodes)
+            for i, row in place.items():
+                psi[row, models.index(graph.node(i).model)] += lead
+            drawn = [ASSISTANT] * spare + [graph.node(i).role for i in graph.order]
+            for row, role in enumerate(drawn):
                 if role in roles:
-                    pi[row, roles.index(role)] += (1 - OPEN) * weight
+                    pi[row, roles.index(role)] += lead
         stray = min(0.1, STRAY / max(1, n * (n - 1) // 2))
         return self._around(stray + (KEPT - stray) * edges, np.log(pi), np.log(psi))
 
@@ -246,7 +220,7 @@ class JointReinforce(AgentReinforce):
         """Return the drawn and edited graphs that are worth running: at least one, and at most
         `count`.
         """
-        brief, first = self.problem.brief, self.updates.iteration < LEAST
+        brief = self.problem.brief
         screened = {graph: (v.value, v.spread) for graph, v in self._screen().items()}
         best = sorted(screened, key=lambda g: -screened[g][0] - HOPE * screened[g][1])[:WATCHED]
         new = [g for g in best if g.content_hash not in self._ran and brief.budget.admits(g)]
@@ -259,7 +233,7 @@ class JointReinforce(AgentReinforce):
         more = shortlist(hopes, self.evidence, self.batch, room, allowed - cost)
         picked += [graph for graph in more if graph not in picked][:room]
         cost = sum(map(self._price, picked))
-        if not cost and first:  # run at least one new candidate
+        if not cost and self.updates.iteration < LEAST:  # run at least one new candidate
             fresh = [graph for graph in hopes if self._price(graph)][:NEXT]
             cheapest = sorted(fresh, key=self._price)[:1]
             picked = cheapest + picked
@@ -336,8 +310,8 @@ class JointReinforce(AgentReinforce):
         why = f"the best that was screened is expected to be {lead:+.3f} from the contest's winner"
         self.updates.move = Move(reason=why)
         if self.problem.agent.kind == "llm":
-            notes, reading = self._notes(values, model), reading_loses(self.learnt.leaders)
-            self.updates.brief = replace(self.problem.brief, notes=notes, reading=reading)
+            notes = self._notes(values, model)
+            self.updates.brief = replace(self.problem.brief, notes=notes)
             self.updates.apply(self.distribution)
         if self.updates.iteration % CHALLENGE_EVERY == 0:
             self._challenge(leads)

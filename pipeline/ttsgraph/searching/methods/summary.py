@@ -74,18 +74,16 @@ def found_in(state: State, searcher: Searcher, terms: dict[str, object]) -> Sear
     one. Raises RunStopped if nothing could be validated.
     """
     ranking = state.ranking
-    best = ranking.best
+    best = own = ranking.best
     if ranking.results and searcher.problem.settings.way == "paper":
-        best = ranking.results[-1]
-    own = best
+        best = own = ranking.results[-1]
     if own is not None and state.origins[own[1].content_hash] == CONTEST:
         own = None
     leader = next((each for each in state.standings if each.graph in ranking.validated), None)
     presumed = Difference(*searcher.expected_gain)
     label = ""
     if leader and (own is None or not ranking.replaces(own[1], leader.graph, presumed)):
-        best = 0, leader.graph
-        label = leader.label
+        best, label = (0, leader.graph), leader.label
     if best is None:
         raise RunStopped(f"no result could be validated ({ranking.error}); run again to continue")
     number, graph = best
@@ -148,8 +146,8 @@ def search_summary(
     """
     agent = sum((exchange.usage for exchange in exchanges), Usage())
     agent_tokens = agent.prompt_tokens + agent.completion_tokens
-    calls = int(archive["calls"].sum())
-    cached = int(archive["cached_calls"].sum())
+    counted = ["calls", "cached_calls", "n_unscored", "prompt_tokens", "completion_tokens"]
+    calls, cached, unscored, *tokens = archive[counted].sum().astype(int).tolist()
     return {
         "found_hash": found.graph.content_hash,
         "found_iteration": found.iteration,
@@ -167,14 +165,12 @@ def search_summary(
         "iterations": int(archive["iteration"].max()),
         "candidates": len(archive),
         "failed_candidates": int((archive["status"] == "failed").sum()),
-        "unscored_questions": int(archive["n_unscored"].sum()),
+        "unscored_questions": unscored,
         "calls": calls,
         "made_calls": calls - cached,
         "stopped_candidates": 0,  # always 0; old records have the key
         "distinct_over_naive_calls": (calls - cached) / calls if calls else 0.0,
-        "tokens": (
-            int(archive["prompt_tokens"].sum() + archive["completion_tokens"].sum()) + agent_tokens
-        ),
+        "tokens": sum(tokens) + agent_tokens,
         "dollars": float(archive["dollars"].sum()) + agent.dollars,
         "spent_dollars": spent.dollars,
         "spent_tokens": spent.tokens,

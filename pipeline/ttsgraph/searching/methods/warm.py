@@ -9,7 +9,7 @@ models of the best trial become the assignment, and the loop continues as in Age
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import BudgetError
-from ttsgraph.evaluation.environment import total_of
 from ttsgraph.evaluation.found_by import GIVEN
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
@@ -49,12 +48,12 @@ is tried.
 
 @dataclass(frozen=True, slots=True)
 class LastSearch:
-    """Outcome of the last search, from which the new search starts: the found graph; the training
-    candidates that were scored on the current questions; and the new models.
+    """Outcome of the last search, from which the new search starts: the found graph; the graphs in
+    its archive, best first; and the new models.
     """
 
     graph: CollaborationGraph
-    history: tuple[ScoredGraph, ...]
+    archived: Sequence[CollaborationGraph]
     newcomers: tuple[str, ...]
 
 
@@ -69,7 +68,6 @@ class WarmReinforce(AgentReinforce):
         self.warm = warm
         self.last = _as_found(warm.graph, problem.brief)
         super().__init__(problem)
-        self.updates.history = History(warm.history)
         self._trials = self._newcomer_trials()
         self._adopted: bool | None = None  # None while trials are left
         self.updates.move = Move(reason=f"trials of {', '.join(warm.newcomers)} first")
@@ -117,13 +115,11 @@ class WarmReinforce(AgentReinforce):
         model in all nodes.
         """
         brief, found = self.problem.brief, self.warm.graph
-        best = sorted(self.warm.history, key=lambda known: -known.value)
-        archived = {known.graph.content_hash: known.graph for known in best}
-        archived.pop(found.content_hash, None)
+        others = [g for g in self.warm.archived if g.content_hash != found.content_hash]
         wanted: list[CollaborationGraph] = []
         for model in self.warm.newcomers:
             wanted += [*substitutions(found, model), *own_graphs(model, brief)]
-            wanted += [substitutions(g, model)[0] for g in list(archived.values())[:ARCHIVED]]
+            wanted += [substitutions(graph, model)[0] for graph in others[:ARCHIVED]]
         legal = {self.last.content_hash: self.last} if self.last else {}
         for graph in wanted:
             if (allowed := _as_allowed(graph, brief)) is not None:
@@ -148,15 +144,11 @@ class WarmReinforce(AgentReinforce):
         if not self._trials:
             self._settle()
 
-    @property
-    def _tried(self) -> list[ScoredGraph]:
-        return self.updates.history[len(self.warm.history) :]
-
     def _settle(self) -> None:
         """Adopt the models of the best trial with a new model. Finish the search instead if the
         last found graph is at least as good or couldn't be scored.
         """
-        tried = self._tried
+        tried = self.updates.history
         before = next((each.value for each in tried if each.graph == self.last), None)
         new = set(self.warm.newcomers)
         mixed = [each for each in tried if new & set(each.graph.model_counts())]
@@ -169,9 +161,7 @@ class WarmReinforce(AgentReinforce):
         else:
             self._adopted = True
             self.distribution = self.around(best.graph)
-            known = self.updates.history
-            drawn = (each for each in known if _drawn_from(self.distribution, each.graph))
-            self.updates.history = History(drawn)
+            self.updates.history = History([best])
             against = "which may not run now" if before is None else f"{before:.3f}"
             why = (
                 f"a trial of a newcomer has {best.value:.3f}, the graph found last {against}: its"
@@ -197,7 +187,7 @@ class WarmReinforce(AgentReinforce):
         """
         if self._adopted:
             return super().result()
-        return self.last or max(self._tried, key=_worth).graph
+        return self.last or max(self.updates.history, key=_worth).graph
 
 
 def _worth(trial: ScoredGraph) -> tuple[float, int]:
@@ -227,18 +217,16 @@ def _as_allowed(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph |
     return graph if brief.budget.admits(graph) else None
 
 
-def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[ScoredGraph, ...]:
-    """Return the archive's training candidates whose models are all in the pool, in the format that
-    agents read.
+def graphs_in(archive: pd.DataFrame, brief: Brief) -> list[CollaborationGraph]:
+    """Return the different training candidates in an archive whose models are all in the pool, best
+    first.
     """
-    found = []
-    for row in archive.query("split == 'train' and status != 'failed'").to_dict("records"):
-        graph = CollaborationGraph.from_json(row["graph"])
-        if set(graph.model_counts()) <= set(brief.cost.pool):
-            correct, scored = total_of(row["accuracy"], row["n_scored"]), row["n_scored"]
-            when = row["iteration"], row["latency_s"]
-            found.append(ScoredGraph(graph, correct, scored, *when, brief.objective))
-    return tuple(found)
+    rows = archive.query("split == 'train' and status != 'failed'")
+    values = map(brief.objective.of, rows["accuracy"], rows["latency_s"])
+    known = zip(values, map(CollaborationGraph.from_json, rows["graph"]), strict=True)
+    best = sorted(known, key=lambda each: -each[0])
+    graphs = {graph.content_hash: graph for _, graph in best}
+    return [g for g in graphs.values() if set(g.model_counts()) <= set(brief.cost.pool)]
 
 
 def substitutions(graph: CollaborationGraph, model: str) -> list[CollaborationGraph]:
@@ -268,12 +256,3 @@ def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
         if count >= 5:
             graphs.append(topologies.branches([[model] * 2] * ((count - 1) // 2), model, sinks[0]))
     return graphs
-
-
-def _drawn_from(distribution: GraphDistribution, graph: CollaborationGraph) -> bool:
-    """Return True if a graph could be a draw of the distribution: its nodes, their models and its
-    sink match the distribution.
-    """
-    models = dict(zip(distribution.ids, distribution.assigned, strict=True))
-    same = all(models.get(node.id) == node.model for node in graph.nodes)
-    return same and graph.sink == distribution.ids[-1]
