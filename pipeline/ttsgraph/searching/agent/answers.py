@@ -78,11 +78,14 @@ def _changed(names: Sequence[str], before: FloatArray, given: Mapping[str, float
     return logits_of([given.get(name, left * p / others) for name, p in old.items()])
 
 
-def _one_of(known: Callable[[GraphDistribution], Sequence[Any]]) -> AfterValidator:
-    """Return a validator that refuses a value that isn't in `known(distribution)`."""
+def _one_of(known: Callable[[Any], Sequence[Any]]) -> AfterValidator:
+    """Return a validator that refuses a value that isn't in `known(first)`, where `first` is the
+    first part of the context (see `read_answer`).
+    """
 
     def check(value: Any, info: ValidationInfo) -> Any:
-        if value not in (names := known(*(info.context or ())[:1])):
+        context: Any = info.context
+        if value not in (names := known(context[0])):
             raise ValueError(f"expected one of {', '.join(map(str, names))}")
         return value
 

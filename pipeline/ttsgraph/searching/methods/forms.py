@@ -111,20 +111,21 @@ class Forms(Proposer):
             _mix(state, learnt)
         _route(state, learner)
         state.rank()
-        for number in range(state.settings.rounds if self.rounds else 0):
+        if not self.rounds:
+            return
+        for number in range(state.settings.rounds):
             if number:
                 _route(state, learner)
                 state.rank()
                 if isinstance(state.predictor, ResponseModel) and _mix(state, state.predictor):
                     state.rank()
             yield round_jobs(state, number)
-        if self.rounds:
-            _route(state, learner)
-        while self.rounds and (jobs := _final_jobs(state)):
+        _route(state, learner)
+        while jobs := _final_jobs(state):
             yield jobs
-        if self.rounds:  # the best graph that was run leads, not one that was only predicted
-            ran = (k for k, known in enumerate(state.standings) if state.was_run(known.graph))
-            state.standings.insert(0, state.standings.pop(next(ran, 0)))
+        # the best graph that was run leads, not one that was only predicted
+        ran = (k for k, known in enumerate(state.standings) if state.was_run(known.graph))
+        state.standings.insert(0, state.standings.pop(next(ran, 0)))
 
 
 def _mix(state: State, learnt: ResponseModel) -> bool:
@@ -142,7 +143,7 @@ def _ask_for_routes(state: State, learner: Learner) -> list[GraphAt]:
     """Return runs of a likely route's models on validation questions, within the share of calls for
     routes. Learning a route makes no calls, but its models should answer the same questions.
     """
-    found = learned_route(state, learner) if state.settings.routes else None
+    found = learned_route(state, learner)
     branches = found[0].branches if found else ()
     each = int(ROUTE_SHARE * state.settings.calls) // max(1, len(branches))
     places = state.order[len(state.train) :][:each]
@@ -153,8 +154,6 @@ def _route(state: State, learner: Learner) -> None:
     """Replace the current route with one learned from the current evidence, or remove it if none is
     found.
     """
-    if not state.settings.routes:
-        return
     found = learned_route(state, learner)
     plain = {graph: label for graph, label in state.labels.items() if graph.route is None}
     state.router = found[0] if found else None
@@ -167,7 +166,7 @@ def learned_route(state: State, learner: Learner) -> tuple[CollaborationGraph, s
     budget; None if there is no such split either. `learner` knows the questions and the held-out
     texts, whose words help to estimate the cost of a route on new questions.
     """
-    singles = _branches(state)
+    singles = _branches(state) if state.settings.routes else {}
     if len(singles) < 2:
         return None
     budget, cost = state.brief.budget, state.brief.cost
@@ -237,16 +236,15 @@ def round_jobs(state: State, number: int) -> list[GraphAt]:
     left = settings.search_share * settings.calls - state.calls
     values = {each.graph: (each.value, each.spread) for each in state.standings}
     hopes = hopes_of(values, state.evidence, places)
-    if number:
-        allowed = left / max(1, settings.rounds - number)
-        chosen = shortlist(hopes, state.evidence, places, settings.picks, allowed, WITHIN_REACH)
-    else:
+    most, allowed = settings.picks, left / max(1, settings.rounds - number)
+    reach = WITHIN_REACH
+    if not number:
         best_of: dict[object, CollaborationGraph] = {}
         for graph in hopes:
             best_of.setdefault(form_of(graph), graph)
-        best = {graph: hopes[graph] for graph in best_of.values()}
-        allowed = left * FORMS_SHARE
-        chosen = shortlist(best, state.evidence, places, len(best), allowed, FORMS_WITHIN_REACH)
+        hopes = {graph: hopes[graph] for graph in best_of.values()}
+        most, allowed, reach = len(hopes), left * FORMS_SHARE, FORMS_WITHIN_REACH
+    chosen = shortlist(hopes, state.evidence, places, most, allowed, reach)
     return [(graph, places) for graph in chosen]
 
 
