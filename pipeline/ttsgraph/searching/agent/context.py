@@ -121,8 +121,8 @@ def update_tables(
 class Tally:
     """Sums over answers of nodes that have inputs: the mean grade of each answer's inputs, the
     answer's grade, and the numbers of questions that could be repaired, were repaired, could be
-    spoilt and were spoilt. An answer repairs a question if it is right and all its inputs are
-    wrong, and spoils it in the opposite case.
+    broken and were broken. An answer repairs a question if it is right and all its inputs are
+    wrong, and breaks it in the opposite case.
     """
 
     answers: int = 0
@@ -139,7 +139,7 @@ class Tally:
 
     def add(self, read: Sequence[NodeResult], said: NodeResult) -> bool | None:
         """Count an answer and the answers that it is based on. Return True if it repairs the
-        question, False if it spoils it, and None otherwise.
+        question, False if it breaks it, and None otherwise.
         """
         self.answers += 1
         self.before += sum(float(each.correct) for each in read) / len(read)
@@ -158,7 +158,7 @@ class Tally:
 
 
 def _evidence(history: History, brief: Brief) -> list[str]:
-    """Return lines with the numbers of questions that roles and edges repaired and spoilt, with the
+    """Return lines with the numbers of questions that roles and edges repaired and broke, with the
     first example of each kind from the latest round. The role of a model is counted by model.
     """
     roles: dict[str, Tally] = defaultdict(Tally)
@@ -185,7 +185,7 @@ def _evidence(history: History, brief: Brief) -> list[str]:
         for name, tally in sorted(roles.items(), key=lambda item: -item[1].answers)
     ]
     lines += dict(reversed(found)).values()
-    # edges with the largest difference between repaired and spoilt questions come first
+    # edges with the largest difference between repaired and broken questions come first
     telling = sorted(edges.items(), key=lambda e: (-abs(e[1].repaired - e[1].spoilt), e[0]))
     return lines + [f"edge {a}->{b}: {tally}" for (a, b), tally in telling]
 
