@@ -7,7 +7,6 @@ re-search ends by comparing its result with the champion.
 
 from __future__ import annotations
 
-import json
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,7 +20,6 @@ from prefect import flow
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, EndpointError
 from ttsgraph.base.files import locked, md5
-from ttsgraph.base.history import read_content
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.deployment.provenance import Provenance, pool_fingerprint, revisions
@@ -79,18 +77,6 @@ class ChampionSearch:
         schema = getattr(schemas, TABLES[name][0])
         file = f"{name}.parquet"
         return schemas.check(table_of(self.content(file)), schema, file)
-
-    def distribution(self) -> dict[str, Any] | None:
-        """Return the distribution from which the champion was decoded, or None if there is no such
-        distribution in the search's history.
-        """
-        wanted = json.loads(self.content("search.json"))["found_iteration"]
-        for entry in read_content(self.content("history.jsonl"), "history.jsonl"):
-            of_wanted = entry["type"] == "iteration" and entry["iteration"] == wanted
-            if of_wanted and "distribution" in entry:
-                decoded = CollaborationGraph.from_dict(entry["result"]).content_hash
-                return dict(entry["distribution"]) if decoded == self.record.graph_hash else None
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +243,7 @@ def _search(
     """
     search, research = stage.profile.search, stage.profile.research
     graph = last.deployed.graph
-    tables = last.table("profile"), last.table("archive")
-    before = steps.PreviousSearch(graph, last.distribution(), *tables)
+    before = steps.PreviousSearch(graph, last.table("profile"), last.table("archive"))
 
     async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         searcher = await steps.begun_warm(stage, before, plan.newcomers, place, asked)

@@ -2,15 +2,13 @@
 and the graph, and log every candidate in MLflow.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from prefect import flow
 
 from ttsgraph.base.files import locked
 from ttsgraph.evaluation.archive import Archive, Row
-from ttsgraph.searching.agent.base import trace_page
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.summary import SearchOutcome
@@ -39,9 +37,8 @@ def search(task: str, method: str, profile: str | None = None) -> None:
 
     of_iteration = settings.candidates * settings.batch + stage.settings.splits.val
     calls = settings.max_iterations * of_iteration
-    exchanges = [dict(exchange) for exchange in start.exchanges]
     folder = stage.folder.of_search(method)
-    tracked_search(stage, method, folder, prepare, calls, exchanges, acting)
+    tracked_search(stage, method, folder, prepare, calls, acting)
     stage.write_calls(f"search-{method}")
 
 
@@ -51,14 +48,12 @@ def tracked_search(
     place: Folder,
     prepare: steps.Prepare,
     calls: int,
-    before: Sequence[Mapping[str, Any]] = (),
     acting: type[Searcher] = WarmReinforce,
 ) -> tuple[SearchOutcome, dict[str, Any]]:
     """Run one search within the profile's limits; write its tables into a folder, log its
     candidates in MLflow and show them in Prefect. Return the result and the summary.
 
-    `calls`: the maximum number of calls. `before`: the agent's exchanges before the search.
-    `acting`: the method's class.
+    `calls`: the maximum number of calls. `acting`: the method's class.
     """
     # MLflow is slow to import, so it is imported only after the inputs have been read.
     from ttsgraph_flows.tracking import HISTORY, RunTracker, search_params
@@ -90,8 +85,6 @@ def tracked_search(
         tracker.found(found, place.path / "graph.json", summary)
         tracker.made(table, place.path / HISTORY)
         show(f"search-{method}", table, tracker.page)
-        if exchanged := [*before, *map(asdict, state.exchanges)]:
-            tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
     return found, summary
 
 

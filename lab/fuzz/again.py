@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ttsgraph.api.whole import WholeSearch
-from ttsgraph.base.history import read_history
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.promotion import Choice, arms_of, choose
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.workers import environment_for
@@ -31,18 +29,6 @@ def with_newcomer(profile: Profile, entry: Mapping[str, Any]) -> Profile:
     return profile.model_copy(update={"pool": pool})
 
 
-def distribution_of(searched: WholeSearch) -> dict[str, Any] | None:
-    """Return the distribution from which the search's graph was decoded, or None if the search's
-    history has no such distribution.
-    """
-    for entry in read_history(searched.folder.path / "history.jsonl"):
-        if "distribution" not in entry:
-            continue
-        if CollaborationGraph.from_dict(entry["result"]) == searched.graph:
-            return dict(entry["distribution"])
-    return None
-
-
 async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[str, Any]) -> Choice:
     """Continue a finished search with a new model in the pool, test the result, and return the
     choice among the tested graphs. Raises the same errors as `search_whole`.
@@ -51,7 +37,7 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     task, questions = last.task, last.questions
     profile = with_newcomer(last.profile, entry)
     alone, archive = last.folder.table("profile"), searched.folder.table("archive")
-    before = PreviousSearch(searched.graph, distribution_of(searched), alone, archive)
+    before = PreviousSearch(searched.graph, alone, archive)
     environment = environment_for(profile, task, client, questions["shots"])
     folder = Folder.temporary()
     now = Project(profile, task, last.seed, last.folder)

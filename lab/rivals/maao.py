@@ -8,6 +8,7 @@ from typing import Any
 
 from lab.rivals.gptswarm import GPTSwarm
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.searching.agent.answers import Move
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.methods.agent_reinforce import AgentUpdates
@@ -30,7 +31,6 @@ class MaaO(GPTSwarm):
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return the agent's proposals, if any, and draws from the distribution."""
         graphs = self.updates.proposals
-        self.updates.proposals = []
         return graphs + super().propose(count - len(graphs))
 
     def learn(self, results: Results) -> None:
@@ -38,8 +38,7 @@ class MaaO(GPTSwarm):
         self.updates.report(results)
         if self.updates.iteration % 2:
             super().learn(results)
-            self.updates.reason = "gradient step"
-            self.updates.refused = []
+            self.updates.move = Move(reason="gradient step")
         else:
             self.updates.apply(self.distribution)
 

@@ -196,7 +196,7 @@ def test_a_canary_key_is_in_nothing_that_a_whole_run_wrote_or_said(tmp_path, mon
     assert "RuntimeError: a defect that shows [key]" in done.stderr
     assert "POOL_KEY: expected printable ASCII" in done.stderr
     written = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()]
-    expected = {"mlflow.db", "calls.db", "history.jsonl", "agent_trace.md", "archive.parquet"}
+    expected = {"mlflow.db", "calls.db", "history.jsonl", "archive.parquet"}
     assert expected | {"prefect.db"} <= {path.name for path in written}
     for key in (POOL_KEY, AGENT_KEY):
         assert key not in done.stdout + done.stderr

@@ -103,8 +103,6 @@ def test_four_steps_lead_from_a_bare_machine_to_results(tmp_path: Path) -> None:
         place = mlflow.get_experiment_by_name(f"paper/{task}").experiment_id
         (run,) = mlflow.search_runs([place], "attributes.run_name = 'agent_reinforce'")
         assert run.data.metrics["agent/calls"] == summary["agent_calls"] >= 1
-        (trace,) = tmp_path.glob(f"mlruns/**/{run.info.run_id}/artifacts/agent_trace.md")
-        assert "family_size, attempt 1" in trace.read_text()
     # The fourth: look.
     assert (tmp_path / "reports" / "index.html").exists()
     left = psutil.process_iter(["cmdline", "cwd"])

@@ -17,7 +17,6 @@ from ttsgraph.base.errors import BudgetError, TTSGraphError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, MeanCost
-from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, VOTER
 from ttsgraph.graphs.stopping import LOSSLESS
@@ -220,7 +219,7 @@ def test_what_a_contest_admitted_by_its_mean_cost_stands_in_a_re_search():
     brief = brief_with("a", "b", of="mean", limit=limit)
     winner = vote(["a"] * 10, LOSSLESS)
     assert not brief.budget.admits(winner)  # by its cost at worst
-    last = LastSearch(winner, None, (), ("b",))
+    last = LastSearch(winner, (), ("b",))
     warm = WarmReinforce(replace(problem_of(brief), start={}), last)
     state, asked = searched(warm)
     assert (winner in asked.ran, warm.initial(), state.dropped) == (True, winner, [])
@@ -234,10 +233,10 @@ def test_a_plug_in_that_breaks_the_rule_is_named():
 class TestReSearch:
     """A warm start keeps the rule, and no champion is taken for one that scored nothing."""
 
-    def warm(self, brief: Brief, graph: CollaborationGraph, distribution=None) -> WarmReinforce:
+    def warm(self, brief: Brief, graph: CollaborationGraph) -> WarmReinforce:
         new = (list(brief.cost.pool)[-1],)
         problem = replace(problem_of(brief), start={})
-        return WarmReinforce(problem, LastSearch(graph, distribution, (), new))
+        return WarmReinforce(problem, LastSearch(graph, (), new))
 
     @pytest.mark.parametrize(
         "graph",
@@ -259,12 +258,8 @@ class TestReSearch:
 
     def test_a_newcomer_too_dear_to_use_leaves_the_champion(self):
         brief = brief_with("a", "b", limit=5 * brief_with("a").cost.single("a"))
-        # The distribution of a loop whose models were open.
-        open_models = GraphDistribution.uniform(
-            3, (ASSISTANT, FUSER, VOTER), ("a",), np.random.default_rng(0)
-        )
         champion = topologies.single("a")
-        searcher = self.warm(brief, champion, open_models.to_dict())
+        searcher = self.warm(brief, champion)
         _, asked = searched(searcher)
         assert all("b" not in graph.model_counts() for graph in asked.ran)
         assert searcher.result() == champion

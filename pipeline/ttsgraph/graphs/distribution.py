@@ -256,16 +256,6 @@ class GraphDistribution:
         ids, theta = tuple(self.ids[row] for row in keep), self.theta[np.ix_(keep, keep)]
         return replace(self, theta=theta, pi=self.pi[keep], psi=self.psi[keep], ids=ids)
 
-    def with_models(self, models: Sequence[str]) -> GraphDistribution:
-        """Return the distribution with other models; at each node, a new model is as likely as the
-        most likely old one.
-        """
-        psi = np.repeat(self.psi.max(axis=1, keepdims=True), len(models), axis=1)
-        for column, model in enumerate(models):
-            if model in self.models:
-                psi[:, column] = self.psi[:, self.models.index(model)]
-        return replace(self, models=models, psi=psi)
-
     def set_edge_probabilities(self, probabilities: FloatArray) -> None:
         """Replace theta with the logits of these (n, n) probabilities; only forward edges count."""
         self.theta = theta_of(probabilities)

@@ -100,7 +100,7 @@ class AgentSettings(ClosedModel):
     roles: bool = True
     """learn roles; if false, all nodes are assistants"""
     evidence: bool = True
-    """show the agent whether edges, nodes and roles repaired or broke answers"""
+    """show a language model whether edges and roles repaired or broke answers"""
     proposes: bool = Field(default=True, exclude_if=lambda proposes: proposes)
     """let the agent propose a graph to try, in addition to its changes of probabilities"""
     step: ClassVar = 0.3

@@ -26,7 +26,7 @@ from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem
 from ttsgraph.searching.methods.forms import Forms
-from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
+from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, graphs_in
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import SearchSettings, loop_calls
@@ -342,13 +342,11 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class PreviousSearch:
-    """The last search: the graph in use, the search's distribution as plain data (None if there is
-    none), the table of single models (schemas.Profiles), and the table of candidates
-    (schemas.Candidates).
+    """The last search: the graph in use, the table of single models (schemas.Profiles), and the
+    table of candidates (schemas.Candidates).
     """
 
     graph: CollaborationGraph
-    distribution: Mapping[str, Any] | None
     alone: pd.DataFrame
     archive: pd.DataFrame
 
@@ -371,7 +369,7 @@ async def begun_warm(
     alone = pd.concat([kept, new], ignore_index=True)
     folder.write("profile", alone)
     brief = brief_of(with_lengths(profile, task, alone), task, scores_of(alone), train)
-    history = history_of(before.archive, brief)
-    warm = LastSearch(before.graph, before.distribution, history, tuple(newcomers))
+    archived = graphs_in(before.archive, brief)
+    warm = LastSearch(before.graph, archived, tuple(newcomers))
     inputs = brief, profile.search, profile.agent
     return WarmReinforce(Problem(*inputs, {}, project.seed, asked.speak), warm)

@@ -23,8 +23,9 @@ from ttsgraph.graphs.settle import leading
 from ttsgraph.pool.spec import ModelPool, VariantSettings
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.choose import shortlist
-from ttsgraph.searching.methods.routes import BY_HASH, SINGLE_CALLS, Routes
+from ttsgraph.searching.methods.forms import BY_HASH, SINGLE_CALLS, learned_route
 from ttsgraph.searching.response.evidence import Evidence
+from ttsgraph.searching.response.routing import Learner
 from ttsgraph.searching.state import State
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
@@ -150,7 +151,9 @@ def test_of_members_that_differ_in_sampling_only_the_best_is_a_branch():
         right = {model: rng.random(200) < chances for model in ("b", "b:0", "b:1")}
         right["a"] = rng.random(200) < 1 - chances
         evidence.draws = {model: {0: np.where(each, 0, 1)} for model, each in right.items()}
-        routed = Routes(evidence).of_single_calls(brief)
+        state = State(brief, questions, ())
+        state.evidence = evidence
+        routed = learned_route(state, Learner(questions))
         assert routed is not None
         best = max(list(right)[:3], key=lambda model, right=right: right[model].mean())
         assert {graph.nodes[0].model for graph in routed[0].branches} == {"a", best}

@@ -8,7 +8,6 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,10 +151,8 @@ def ends_after(count: int) -> Callable[[Scripted], object]:
     [
         # On a tie the cheaper result wins, then the earlier, but neither is an improvement.
         ([AA, AB, AA, AB], {"patience": 3}, AB, 4, "patience"),
-        ([AA, *[AB] * 8], {"patience": 1}, AB, 2, "patience"),
         ([A, B, AB, B, B, B, B], {"patience": 2}, AB, 5, "patience"),
         ([A, B, AB, A], {"change": ends_after(2)}, A, 2, "finished"),
-        ([A, B, AB, A, B], {"patience": 1}, A, 2, "patience"),
     ],
 )
 def test_it_ends_where_the_method_is_finished_or_patience_is_at_its_end(
@@ -189,7 +186,7 @@ def stands(*graphs: CollaborationGraph) -> dict[str, Any]:
     return {"contenders": [Candidate(graph, f"no. {k}", 0.6) for k, graph in enumerate(graphs)]}
 
 
-@pytest.mark.parametrize(("more", "replaced"), [(3, False), (6, True), (0, False)])
+@pytest.mark.parametrize(("more", "replaced"), [(3, False), (6, True)])
 def test_a_contender_is_replaced_once_the_difference_outweighs_the_choice(more, replaced):
     """Of 24 questions: by the prior of Searcher.expected_gain and its own error, from 5 on."""
     right = {**RIGHT, BB: 0.5, AB: 0.5 + more / 24}
@@ -209,20 +206,13 @@ def test_a_contender_that_a_method_comes_to_is_the_contests():
     assert (lost.graph, lost.contender) == (B, "no. 1")
 
 
-def search(folder: Path, method: str, **settings: Any) -> tuple[SearchOutcome, Archive]:
-    """A loop with a fake model by injection: everything but the language model is real."""
-    wanted = SearchSettings(**({"max_iterations": 8, "patience": 4, "batch": 12} | settings))
+@pytest.mark.parametrize("method", sorted(SEARCHERS))
+def test_every_method_finds_a_legal_graph_and_records_every_candidate(method):
     archive = Archive()
     heard: list[Row] = []
-    searcher = searcher_of(method, wanted)
+    searcher = searcher_of(method, SearchSettings(max_iterations=8, patience=4, batch=12))
     found = searched(searcher, archive, adders(), 24, 30, heard.append)
     assert heard == archive.records
-    return found, archive
-
-
-@pytest.mark.parametrize("method", sorted(SEARCHERS))
-def test_every_method_finds_a_legal_graph_and_records_every_candidate(tmp_path, method):
-    found, archive = search(tmp_path, method)
     assert COST.graph_cost(found.graph) <= 8.0
     kept = archive.table().drop(columns=[*BOOKKEEPING], errors="ignore")
     table = check(kept, Candidates, "archive")
@@ -232,9 +222,9 @@ def test_every_method_finds_a_legal_graph_and_records_every_candidate(tmp_path, 
     assert kinds.count("record") == len(table)
 
 
-def test_searches_on_other_terms_are_not_compared(tmp_path):
-    terms = search(tmp_path, "random", max_iterations=1)[0].terms
-    require_equal_terms({"random": terms, "textgrad": terms})
+def test_searches_on_other_terms_are_not_compared():
+    terms = {"budget": 8.0, "train": "a digest"}
+    require_equal_terms({"random": terms, "textgrad": {**terms}})
     with pytest.raises(DataError, match=r"'budget' is 9\.0 for random and 8\.0 for textgrad"):
         require_equal_terms({"random": terms | {"budget": 9.0}, "textgrad": terms})
 

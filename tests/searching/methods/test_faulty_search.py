@@ -9,7 +9,7 @@ import pytest
 from tests.support.arithmetic import LAPTOP_POOL, arithmetic, environment_of, searcher_of
 from tests.support.faults import FAULTS, HANG_S, Faults
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.base.errors import LimitReached, RunStopped
+from ttsgraph.base.errors import RunStopped
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.archive import Archive
@@ -20,17 +20,16 @@ from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import LimitSettings
 
-NO_LIMIT = LimitSettings()
 TIMES = ["latency_s", "wall_s"]
 
 
-def search(folder, url, limits=NO_LIMIT, **patience):
+def search(folder, url, **patience):
     """A search whose models are behind `url`, with its call cache."""
     wanted = SearchSettings(max_iterations=4, patience=4, batch=10)
     searcher = searcher_of("agent_reinforce", wanted, small=4)
     cache = CallCache(folder / "calls")
     archive = Archive()
-    meter = Meter(limits)
+    meter = Meter(LimitSettings())
 
     async def run():
         served = {name: Endpoint((url,), name, seeds=True) for name in LAPTOP_POOL}
@@ -86,10 +85,3 @@ def test_an_endpoint_that_always_fails_stops_the_search_and_is_named_and_it_goes
     with serve(stub()) as url:
         expected, _ = search(tmp_path / "undisturbed", url)
     assert (found.graph, set(archive.table()["status"])) == (expected.graph, {"ok"})
-
-
-def test_an_endpoint_that_fails_in_every_way_keeps_a_search_no_longer_than_its_limit(tmp_path):
-    dead = stub()
-    dead.misbehave = Faults(1.0, seed=3)
-    with serve(dead) as url, pytest.raises(LimitReached, match=r"limits\.wall_s of 1 reached"):
-        search(tmp_path, url, LimitSettings(wall_s=1.0), down_s=600)

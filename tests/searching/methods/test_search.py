@@ -72,10 +72,9 @@ def elsewhere():
 class TestEverySearcher:
     """What every method promises. A new one is covered by being registered."""
 
-    @pytest.mark.parametrize("score", [more_is_better, lambda graph: 0.5])
-    def test_what_it_proposes_finds_and_says_is_legal(self, method, score):
+    def test_what_it_proposes_finds_and_says_is_legal(self, method):
         searcher = make_searcher(method, problem())
-        for text in loop(searcher, score, rounds=4):
+        for text in loop(searcher, rounds=4):
             graph = CollaborationGraph.from_json(text)
             assert COST.graph_cost(graph) <= BRIEF.budget.limit
             assert {node.role for node in graph.nodes} <= set(BRIEF.roles)

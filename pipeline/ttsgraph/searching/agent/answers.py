@@ -1,4 +1,4 @@
-"""Edits of a distribution, and a language model's JSON answers.
+"""Changes of a distribution, and a language model's JSON answers.
 
 Answers are pydantic models; their JSON schemas are sent to endpoints that support structured
 output. `read_answer` keeps the legal part of an answer: it drops invalid list entries and invalid
@@ -11,22 +11,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.parsing import ClosedModel
+from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief, Counts, Edge, affordable, counts_problem
-
-if TYPE_CHECKING:  # used only in annotations
-    from ttsgraph.graphs.distribution import GraphDistribution
 
 MAX_TRIES = 100
 """Maximum number of positions in a text at which the parser looks for JSON."""
@@ -36,19 +41,13 @@ MAX_PROBLEM = 300
 as long as the answer.
 """
 
-ByNode = Mapping[int, Mapping[str, float]]
-"""Node id -> probabilities of some roles or models."""
-
 
 @dataclass(frozen=True, slots=True)
-class Edits:
-    """New probabilities of edges, and of roles and models by node; a graph to try next; the reason;
-    and the problems of the parts that were left out (`refused`).
+class Move:
+    """What an agent does besides changing the distribution: a graph to try next, and the reason for
+    the changes; `refused` are the problems of the parts of its answer that were left out.
     """
 
-    edges: Mapping[Edge, float] = field(default_factory=dict)
-    roles: ByNode = field(default_factory=dict)
-    models: ByNode = field(default_factory=dict)
     graph: CollaborationGraph | None = None
     reason: str = ""
     refused: Sequence[str] = ()
@@ -60,98 +59,64 @@ def edge_probabilities(distribution: GraphDistribution) -> dict[Edge, float]:
     return dict(zip(combinations(distribution.ids, 2), values, strict=True))
 
 
-def apply_edits(
-    distribution: GraphDistribution, edits: Edits, brief: Brief
-) -> tuple[CollaborationGraph | None, list[str]]:
-    """Change the distribution in place. Return the proposed graph (None if there is none or it is
-    not legal) and the problems of all refused parts.
+def logits_of(probabilities: Sequence[float]) -> FloatArray:
+    """Return the logits of one node's roles or models, up to a constant. Probabilities are scaled
+    to a sum of 1; those of 0 and 1 get finite logits, so that they can still change.
     """
-    place = {i: row for row, i in enumerate(distribution.ids)}
-    probabilities = distribution.edge_probabilities()
-    for (a, b), p in edits.edges.items():
-        probabilities[place[a], place[b]] = p
-    distribution.set_edge_probabilities(probabilities)
-    before = distribution.role_preferences()
-    for i, given in edits.roles.items():
-        distribution.pi[place[i]] = _logits(distribution.roles, before[place[i]], given)
-    before = distribution.model_probabilities()
-    for i, given in edits.models.items():
-        distribution.psi[place[i]] = _logits(distribution.models, before[place[i]], given)
-    problem = graph_problem(edits.graph, distribution, brief) if edits.graph else ""
-    if problem:
-        return None, [*edits.refused, f"proposal: {problem}"]
-    return edits.graph, [*edits.refused]
+    total = sum(probabilities) or 1.0
+    logits = np.log(np.maximum([p / total for p in probabilities], 1e-6))
+    return np.asarray(logits - logits.mean())
 
 
-def _logits(names: Sequence[str], before: FloatArray, given: Mapping[str, float]) -> FloatArray:
-    """Return logits of the given probabilities, up to a constant. Names without a given probability
-    share the remainder in the same proportions as before. Probabilities of 0 and 1 get finite
-    logits, so that they can still change.
+def _changed(names: Sequence[str], before: FloatArray, given: Mapping[str, float]) -> FloatArray:
+    """Return logits of the given probabilities. Names without a given probability share the
+    remainder in the same proportions as before.
     """
     left = max(0.0, 1.0 - sum(given.values()))
     old = dict(zip(names, before.tolist(), strict=True))
     others = sum(p for name, p in old.items() if name not in given) or 1.0
-    whole = [given[name] if name in given else left * p / others for name, p in old.items()]
-    total = sum(whole) or 1.0
-    logits = np.log(np.maximum([p / total for p in whole], 1e-6))
-    return np.asarray(logits - logits.mean())
+    return logits_of([given.get(name, left * p / others) for name, p in old.items()])
 
 
-def graph_problem(graph: CollaborationGraph, distribution: GraphDistribution, brief: Brief) -> str:
-    """Return why a graph is not a legal proposal, or "" if it is. A legal proposal has only nodes,
-    roles and models of the distribution, so that fixed model counts are kept; its edges go forward;
-    and it is within the budget.
+def _one_of(known: Callable[[Any], Sequence[Any]]) -> AfterValidator:
+    """Return a validator that refuses a value that isn't in `known(first)`, where `first` is the
+    first part of the context (see `read_answer`).
     """
-    nodes = zip(distribution.ids, distribution.assigned, distribution.open_models(), strict=True)
-    models = {i: distribution.models if free else (model,) for i, model, free in nodes}
-    for node in graph.nodes:
-        if node.id not in models or node.role not in distribution.roles:
-            return f"node {node.id} or its role {node.role!r} is not the distribution's"
-        if node.model not in models[node.id]:
-            known = " or ".join(models[node.id])
-            return f"node {node.id} has model {node.model!r}; expected {known}"
-    sink = distribution.ids[-1]
-    if not set(graph.edges) <= set(combinations(distribution.ids, 2)) or graph.sink != sink:
-        return f"an edge does not go forward, or the sink is not the last node, {sink}"
-    return brief.budget.why_not(graph)
-
-
-def _checked(problem: Callable[..., str]) -> AfterValidator:
-    """Return a validator that refuses a value if `problem(value, *context)` isn't empty."""
 
     def check(value: Any, info: ValidationInfo) -> Any:
-        if text := problem(value, *(info.context or ())):
-            raise ValueError(text)
+        context: Any = info.context
+        if value not in (names := known(context[0])):
+            raise ValueError(f"expected one of {', '.join(map(str, names))}")
         return value
 
     return AfterValidator(check)
 
 
-def _one_of(known: Callable[..., Collection[Any]]) -> AfterValidator:
-    """Return a validator that refuses a value that isn't in `known(*context)`."""
-
-    def problem(value: Any, *context: Any) -> str:
-        names = known(*context)
-        return "" if value in names else f"expected one of {', '.join(map(str, names))}"
-
-    return _checked(problem)
-
-
-NodeId = Annotated[int, _one_of(lambda distribution, _: distribution.ids)]
-Role = Annotated[str, _one_of(lambda distribution, _: distribution.roles)]
-Model = Annotated[str, _one_of(lambda distribution, _: distribution.models)]
+NodeId = Annotated[int, _one_of(lambda distribution: distribution.ids)]
+Role = Annotated[str, _one_of(lambda distribution: distribution.roles)]
+Model = Annotated[str, _one_of(lambda distribution: distribution.models)]
 Affordable = Annotated[str, _one_of(affordable)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Answer(ClosedModel):
-    """Answer of an agent. In its JSON schema every field is required, because strict structured
-    output demands it.
+    """Answer of an agent, or a part of it. In its JSON schema every field is required, because
+    strict structured output demands it.
     """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
     )
+
+    def problem(self, *args: Any, **kwargs: Any) -> str:
+        """Return why the values don't fit the context (see `read_answer`), or "" if they do."""
+        return ""
+
+    @model_validator(mode="after")
+    def _legal(self, info: ValidationInfo) -> Self:
+        if problem := self.problem(*(info.context or ())):
+            raise ValueError(problem)
+        return self
 
 
 class EdgeEdit(Answer):
@@ -215,11 +180,29 @@ class ProposedGraph(Answer):
         return CollaborationGraph.from_dict(self.model_dump(mode="json"), "proposal")
 
     def problem(self, distribution: GraphDistribution, brief: Brief) -> str:
-        """Return why the graph is not legal, or "" if it is."""
+        """Return why the graph is not legal, or "" if it is. A legal graph has only nodes, roles
+        and models of the distribution, so that fixed model counts are kept; its edges go forward;
+        and it is within the budget.
+        """
         try:
-            return graph_problem(self.graph, distribution, brief)
+            graph = self.graph
         except GraphError as error:
             return str(error)
+        free, fixed = distribution.open_models(), distribution.assigned
+        models = {
+            i: distribution.models if free[row] else (fixed[row],)
+            for row, i in enumerate(distribution.ids)
+        }
+        for node in graph.nodes:
+            if node.id not in models or node.role not in distribution.roles:
+                return f"node {node.id} or its role {node.role!r} is not the distribution's"
+            if node.model not in models[node.id]:
+                known = " or ".join(models[node.id])
+                return f"node {node.id} has model {node.model!r}; expected {known}"
+        sink = distribution.ids[-1]
+        if not set(graph.edges) <= set(combinations(distribution.ids, 2)) or graph.sink != sink:
+            return f"an edge does not go forward, or the sink is not the last node, {sink}"
+        return brief.budget.why_not(graph)
 
 
 class Instances(Answer):
@@ -255,14 +238,10 @@ class Ranking(Answer):
     reason: str = ""
 
 
-_LEGAL = _checked(lambda answer, *context: answer.problem(*context))
-"""Validator that calls the method `problem` of a part of an answer."""
-
-
 class Combinations(Answer):
     """Model multisets to try."""
 
-    combinations: Annotated[tuple[Annotated[Combination, _LEGAL], ...], Field(min_length=1)] = ()
+    combinations: Annotated[tuple[Combination, ...], Field(min_length=1)] = ()
 
 
 class Update(Answer):
@@ -270,38 +249,39 @@ class Update(Answer):
     to try next, and the reason.
     """
 
-    edge_changes: tuple[Annotated[EdgeEdit, _LEGAL], ...] = ()
+    edge_changes: tuple[EdgeEdit, ...] = ()
     role_changes: tuple[RoleEdit, ...] = ()
-    graph: Annotated[ProposedGraph, _LEGAL] | None = None
+    graph: ProposedGraph | None = None
     reason: str = ""
 
 
 class OpenUpdate(Update):
     """Changes to a probabilistic graph, including changes of model probabilities."""
 
-    model_changes: tuple[Annotated[ModelEdit, _LEGAL], ...] = ()
+    model_changes: tuple[ModelEdit, ...] = ()
 
 
-def edits_of(answer: Update, refused: Sequence[str]) -> Edits:
-    """Return a legal answer as edits; if it changes a probability several times, the last change
-    counts.
+def apply_update(answer: Update, distribution: GraphDistribution) -> None:
+    """Make the changes of a legal answer to the distribution; if it changes a probability several
+    times, the last change counts.
     """
-    open_changes = answer.model_changes if isinstance(answer, OpenUpdate) else ()
-    return Edits(
-        {(edge.source, edge.target): edge.probability for edge in answer.edge_changes},
-        _by_node((each.node, each.role, each.probability) for each in answer.role_changes),
-        _by_node((each.node, each.model, each.probability) for each in open_changes),
-        answer.graph.graph if answer.graph else None,
-        answer.reason,
-        refused,
-    )
-
-
-def _by_node(changes: Iterable[tuple[int, str, float]]) -> ByNode:
-    found: dict[int, dict[str, float]] = defaultdict(dict)
-    for i, name, p in changes:
-        found[i][name] = p
-    return found
+    place = distribution.ids.index
+    probabilities = distribution.edge_probabilities()
+    for edge in answer.edge_changes:
+        probabilities[place(edge.source), place(edge.target)] = edge.probability
+    distribution.set_edge_probabilities(probabilities)
+    roles: dict[int, dict[str, float]] = defaultdict(dict)
+    for role in answer.role_changes:
+        roles[place(role.node)][role.role] = role.probability
+    models: dict[int, dict[str, float]] = defaultdict(dict)
+    for model in answer.model_changes if isinstance(answer, OpenUpdate) else ():
+        models[place(model.node)][model.model] = model.probability
+    for row, given in roles.items():
+        before = distribution.role_preferences()[row]
+        distribution.pi[row] = _changed(distribution.roles, before, given)
+    for row, given in models.items():
+        before = distribution.model_probabilities()[row]
+        distribution.psi[row] = _changed(distribution.models, before, given)
 
 
 A = TypeVar("A", bound=Answer)
@@ -316,14 +296,31 @@ def read_answer(text: str, kind: type[A], *context: Any) -> tuple[A, list[str]]:
     data = _last_object(text, keys)
     if data is None:
         return kind(), [f"expected one JSON object with {', '.join(sorted(keys))}, found none"]
-    answer, problems = _legal_part(kind, data, context)
-    return answer, [_shown(problem) for problem in problems]
+    problems: list[str] = []
+    while True:
+        try:
+            return kind.model_validate(data, context=context), problems
+        except ValidationError as error:
+            problems += _without_invalid(data, error)
 
 
-def _shown(problem: str) -> str:
-    """Return a problem as one line of limited length."""
-    line = " ".join(problem.split())
-    return line if len(line) <= MAX_PROBLEM else f"{line[:MAX_PROBLEM]}..."
+def _without_invalid(data: dict[Any, Any], error: ValidationError) -> list[str]:
+    """Delete invalid list entries and other invalid fields from an answer. Return the problems,
+    each as one line of limited length.
+    """
+    problems = []
+    dropped: set[tuple[Any, ...]] = set()
+    for each in error.errors(include_url=False, include_context=False):
+        place = each["loc"]
+        plain = each["type"] in ("missing", "extra_forbidden")
+        found = "" if plain else f", found {each['input']!a}"
+        message = each["msg"].removeprefix("Value error, ")
+        line = " ".join(f"{'.'.join(map(str, place))}: {message}{found}".split())
+        problems.append(line if len(line) <= MAX_PROBLEM else f"{line[:MAX_PROBLEM]}...")
+        dropped.add(place[: 1 + isinstance(data.get(place[0]), list)])
+    for *field_of, last in sorted(dropped, reverse=True):
+        del (data[field_of[0]] if field_of else data)[last]
+    return problems
 
 
 def _last_object(text: str, keys: Collection[str]) -> dict[str, Any] | None:
@@ -345,28 +342,3 @@ def _last_object(text: str, keys: Collection[str]) -> dict[str, Any] | None:
             found = value if keys & value.keys() else found
         at = text.find("{", end)
     return found
-
-
-def _legal_part(
-    kind: type[A], data: dict[Any, Any], context: tuple[Any, ...]
-) -> tuple[A, list[str]]:
-    """Return plain data as an answer, and the problems. Invalid list entries and other invalid
-    fields are deleted from `data`.
-    """
-    try:
-        return kind.model_validate(data, context=context), []
-    except ValidationError as error:
-        wrong = error.errors(include_url=False, include_context=False)
-    problems = []
-    dropped: set[tuple[Any, ...]] = set()
-    for problem in wrong:
-        place = problem["loc"]
-        plain = problem["type"] in ("missing", "extra_forbidden")
-        found = "" if plain else f", found {problem['input']!a}"
-        message = problem["msg"].removeprefix("Value error, ")
-        problems.append(f"{'.'.join(map(str, place))}: {message}{found}")
-        dropped.add(place[: 1 + isinstance(data.get(place[0]), list)])
-    for *field_of, last in sorted(dropped, reverse=True):
-        del (data[field_of[0]] if field_of else data)[last]
-    answer, more = _legal_part(kind, data, context)
-    return answer, problems + more

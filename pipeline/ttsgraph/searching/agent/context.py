@@ -10,20 +10,26 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, groupby
+from dataclasses import dataclass
+from itertools import accumulate, groupby, product
 from statistics import fmean
 
 from ttsgraph.base.arrays import FloatArray
+from ttsgraph.evaluation.environment import NodeResult, QuestionResult, short_form
 from ttsgraph.graphs.distribution import GraphDistribution
-from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.client import estimate_tokens
 from ttsgraph.searching.agent.answers import edge_probabilities
-from ttsgraph.searching.agent.base import Brief, Example, History, ScoredGraph, Trial, in_words
+from ttsgraph.searching.agent.base import Brief, Edge, History, ScoredGraph, Trial, in_words
 
 BEST_SHOWN = 3
 READ_SHOWN = 4
 LEAST = 0.005
 """Smallest probability that a table shows."""
+
+PASSING = 0.5
+"""Grade above which an answer counts as right."""
 
 QUOTED = 120
 """Maximum number of characters shown of a question or an answer."""
@@ -95,7 +101,7 @@ def update_tables(
     distribution: GraphDistribution, history: History, brief: Brief, evidence: bool
 ) -> dict[str, list[str]]:
     """Return the tables of the update prompt by name."""
-    latest = sorted((history[k] for k in history.latest), key=lambda scored: _rank(scored.value))
+    latest = sorted(history.latest, key=lambda scored: _rank(scored.value))
     sampled = {edge for scored in latest for edge in scored.graph.edges}
     edges = sorted(
         edge_probabilities(distribution).items(),
@@ -111,37 +117,91 @@ def update_tables(
     }
 
 
-def _evidence(history: History, brief: Brief) -> list[str]:
-    """Return lines with the numbers of questions that roles and edges repaired and broke, and with
-    at most two examples.
+@dataclass(slots=True)
+class Tally:
+    """Sums over answers of nodes that have inputs: the mean grade of each answer's inputs, the
+    answer's grade, and the numbers of questions that could be repaired, were repaired, could be
+    broken and were broken. An answer repairs a question if it is right and all its inputs are
+    wrong, and breaks it in the opposite case.
     """
+
+    answers: int = 0
+    before: float = 0.0
+    after: float = 0.0
+    repairable: int = 0
+    repaired: int = 0
+    spoilable: int = 0
+    spoilt: int = 0
+
+    def __str__(self) -> str:
+        repaired = f"repaired {self.repaired} of {self.repairable}"
+        return f"{self.answers} answers, {repaired}, spoilt {self.spoilt} of {self.spoilable}"
+
+    def add(self, read: Sequence[NodeResult], said: NodeResult) -> bool | None:
+        """Count an answer and the answers that it is based on. Return True if it repairs the
+        question, False if it breaks it, and None otherwise.
+        """
+        self.answers += 1
+        self.before += sum(float(each.correct) for each in read) / len(read)
+        self.after += float(said.correct)
+        good = said.correct > PASSING
+        inputs = {each.correct > PASSING for each in read}
+        if len(inputs) > 1:
+            return None
+        if inputs == {False}:
+            self.repairable += 1
+            self.repaired += good
+        else:
+            self.spoilable += 1
+            self.spoilt += not good
+        return good if {good} != inputs else None
+
+
+def _evidence(history: History, brief: Brief) -> list[str]:
+    """Return lines with the numbers of questions that roles and edges repaired and broke, with the
+    first example of each kind from the latest round. The role of a model is counted by model.
+    """
+    roles: dict[str, Tally] = defaultdict(Tally)
+    edges: dict[Edge, Tally] = defaultdict(Tally)
+    found: list[tuple[bool, str]] = []
+    for known in history:
+        graph, examples = known.graph, dict[bool, str]()
+        for node, result in product(map(graph.node, graph.order), known.results):
+            said, read = result.nodes.get(node.id), graph.heard(node.id, result.nodes)
+            if result.correct is None or said is None or not read:
+                continue
+            for source in graph.predecessors[node.id]:
+                if source in result.nodes:
+                    edges[source, node.id].add([result.nodes[source]], said)
+            calls = get_role(node.role).calls_model
+            outcome = roles[f"{node.role} of {node.model}" if calls else node.role].add(read, said)
+            if outcome is not None and outcome not in examples:
+                examples[outcome] = _example(node, result, read, said, brief)
+        if known.iteration == history[-1].iteration:
+            found += examples.items()
     lines = [
-        f"{' of '.join(filter(None, key))}: {tally},"
-        f" right {tally.after / tally.answers:.2f}"
+        f"{name}: {tally}, right {tally.after / tally.answers:.2f}"
         f" where an answer that it reads is {tally.before / tally.answers:.2f}"
-        for key, tally in sorted(history.roles.items(), key=lambda item: -item[1].answers)
+        for name, tally in sorted(roles.items(), key=lambda item: -item[1].answers)
     ]
-    latest = [example for k in history.latest for example in history[k].tallies.examples]
-    # the first repaired and the first broken example
-    examples = {example.repaired: example for example in reversed(latest)}
-    lines += [_example(example, brief) for example in examples.values()]
+    lines += dict(reversed(found)).values()
     # edges with the largest difference between repaired and broken questions come first
-    telling = sorted(
-        history.edges.items(), key=lambda item: (-abs(item[1].repaired - item[1].spoilt), item[0])
-    )
+    telling = sorted(edges.items(), key=lambda e: (-abs(e[1].repaired - e[1].spoilt), e[0]))
     return lines + [f"edge {a}->{b}: {tally}" for (a, b), tally in telling]
 
 
-def _example(example: Example, brief: Brief) -> str:
+def _example(
+    node: Node, result: QuestionResult, read: Sequence[NodeResult], said: NodeResult, brief: Brief
+) -> str:
     """Return an example on one line. Questions and models' answers are cut and written as JSON
     strings without line breaks, so that nothing in them can look like a part of the prompt.
     """
-    what = "repaired" if example.repaired else "spoilt"
-    read = ", ".join(map(quoted, example.read[:READ_SHOWN]))
-    question = brief.questions.get(example.question_id, example.question_id)
+    what = "repaired" if said.correct > PASSING else "spoilt"
+    shown = ", ".join(quoted(short_form(each.form)) for each in read[:READ_SHOWN])
+    question = brief.questions.get(result.question_id, result.question_id)
     return (
-        f"example, {what} by node {example.node} ({example.role}): question {quoted(question)},"
-        f" read {len(example.read)} answers, {read}, answered {quoted(example.said)}"
+        f"example, {what} by node {node.id} ({node.role}): question {quoted(question)},"
+        f" read {len(read)} answers, {shown}, answered {quoted(short_form(said.form))}"
     )
 
 

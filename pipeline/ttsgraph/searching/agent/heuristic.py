@@ -18,35 +18,34 @@ no target shape; and without insight 3 width and depth never change together.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
-from ttsgraph.base.errors import BudgetError, SettingsError
+from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.rounding import DIGITS
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Chat
-from ttsgraph.searching.agent.answers import Edits, edge_probabilities
+from ttsgraph.searching.agent.answers import Move, logits_of
 from ttsgraph.searching.agent.base import (
-    SURE,
     Brief,
     Counts,
-    Edge,
     Exchange,
     History,
     Preference,
-    Shape,
-    Tally,
     Trial,
     affordable,
     legal_counts,
     most_that_fit,
 )
 from ttsgraph.settings.profile import AgentSettings
+
+Shape = tuple[int, int]
+"""Width and depth of the whole graph."""
 
 PRIOR_QUESTIONS = 8.0
 """Weight, in questions, of the overall mean when a graph's score is averaged with it."""
@@ -55,9 +54,6 @@ MOST_INSTANCES = 12
 """Maximum number of instances of a model in a start: more instances are past the optimum (insight
 2).
 """
-
-LEAST_ANSWERS = 24
-"""Number of answers that a node or role must have given before its tally has any effect."""
 
 PRIOR_GRAPHS = 2.0
 """Weight, in graphs, of the overall mean when a sink role's mean value is averaged with it."""
@@ -100,7 +96,7 @@ class HeuristicAgent:
         self.settings = settings
         self._exchanges: list[Exchange] = []
         self._aimed: set[Shape] = set()
-        self._fits: tuple[tuple[int, ...], set[Shape]] = (), set()
+        self._fits: dict[tuple[int, ...], set[Shape]] = {}
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
         """Rank models for stage 1: first the strongest family, then all other models, each group in
@@ -114,19 +110,28 @@ class HeuristicAgent:
         if not self.settings.insight_1:
             shuffled = [models[k] for k in self.rng.permutation(len(models))]
             return Preference(tuple(shuffled), "random order (insight 1 is off)")
-        alone = _alone(brief, trials)
-        scores: dict[str, list[float]] = defaultdict(list)
+        tried = {tuple(t.counts.items()): t.score for t in trials if not math.isnan(t.score)}
+        once = {model: brief.single_scores.get(model, 0.0) for model in models}
+        if brief.joint:  # accuracy isn't the scale of the trials if latency counts
+            once = {model: tried.get(((model, 1),), 0.0) for model in models}
+        families: dict[str, list[float]] = defaultdict(list)
         for model in models:
-            scores[brief.cost.pool[model].family].append(alone.get(model, 0.0))
+            families[brief.cost.pool[model].family].append(once[model])
         # The strongest family comes first as a whole: replicating it beats mixing (insight 1).
-        best = max(scores, key=lambda family: sum(scores[family]) / len(scores[family]))
-        promise = {model: _promise(model, brief, trials, alone) for model in models}
+        best = max(families, key=lambda family: sum(families[family]) / len(families[family]))
+        promise = {}
+        for model in models:
+            gain = max(0.0, tried.get(((model, 2),), 0.0) - once[model])
+            price, most = brief.cost.single(model), brief.budget.max_nodes
+            instances = min(most, brief.budget.fixed_limit / price) if price > 0 else most
+            doublings = math.log2(max(1.0, instances))
+            # gain + gain/2 + gain/4 + ..., over as many doublings as the budget allows
+            promise[model] = once[model] + gain * 2 * (1 - 0.5**doublings)
         ranked = sorted(models, key=lambda m: (brief.cost.pool[m].family != best, -promise[m]))
         shown = ", ".join(f"{m} {promise[m]:.3f}" for m in ranked)
         what = "value" if brief.joint else "accuracy"
-        return Preference(
-            tuple(ranked), f"family {best} first; promised {what} within the budget: {shown}"
-        )
+        why = f"family {best} first; promised {what} within the budget: {shown}"
+        return Preference(tuple(ranked), why)
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
         """Return at most `limit` promising multisets within the budget, which stage 2 tries in
@@ -163,9 +168,9 @@ class HeuristicAgent:
                 found.append(counts)
         return found
 
-    def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Edits:
-        """Return changes to the distribution in response to the latest feedback: a pull towards the
-        graph of the best shape, and a proposal with the next shape to try.
+    def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Move:
+        """Change the distribution in response to the latest feedback: pull it towards the graph of
+        the best shape. Propose a graph of the next shape to try.
 
         Without insight 2 there are no target shapes: edges and roles get credit for the scores of
         the graphs that contain them, and no graph is proposed.
@@ -174,68 +179,22 @@ class HeuristicAgent:
             return self._credit(distribution, history)
         best, target, why = self._shapes(distribution, history, brief)
         sink_role = best_sink_role(history, distribution.roles)
-        if self.settings.evidence:
-            sink_role, why = self._by_evidence(history, distribution.roles, sink_role, why)
         centre = layout(distribution, best, sink_role, brief)
         proposal = layout(distribution, target, sink_role, brief) if target else centre
-        if centre is None:
-            return Edits(graph=proposal, reason=why)
+        place = {i: row for row, i in enumerate(distribution.ids)}
+        before = distribution.edge_probabilities()
+        wanted = np.zeros_like(before)
+        for a, b in centre.edges:
+            wanted[place[a], place[b]] = 1.0
         # move all the way if no neighbouring shape is expected to be better
         pull = PULL if target else 1.0
-        inside = set(centre.edges)
-        edges = {
-            edge: p + pull * ((edge in inside) - p)
-            for edge, p in edge_probabilities(distribution).items()
-        }
-        if self.settings.evidence:
-            why += self._without_spoilers(history, edges)
-        rest = (1.0 - ROLE_LEAD) / max(1, len(distribution.roles) - 1)
-        roles = {
-            node.id: {role: ROLE_LEAD if role == node.role else rest for role in distribution.roles}
-            for node in centre.nodes
-        }
-        return Edits(edges, roles, {}, proposal, why)
-
-    @staticmethod
-    def _by_evidence(
-        history: History, roles: Sequence[str], chosen: str, why: str
-    ) -> tuple[str, str]:
-        """Return the sink's role, with the reason. It is `chosen`, unless nodes with another role
-        improve clearly more on their inputs.
-        """
-        gains = {
-            role: sum((t for (name, _), t in history.roles.items() if name == role), Tally())
-            for role in roles
-        }
-        tallies = {role: tally for role, tally in gains.items() if tally.answers >= LEAST_ANSWERS}
-        if chosen not in tallies:
-            return chosen, why
-        best = max(tallies, key=lambda role: tallies[role].gain)
-        lead = tallies[best].gain - tallies[chosen].gain
-        if lead <= SURE * math.hypot(tallies[best].gain_error, tallies[chosen].gain_error):
-            return chosen, why
-        return best, (
-            f"{why}; a {best} gains {tallies[best].gain:+.3f} on what it reads ({tallies[best]}),"
-            f" a {chosen} {tallies[chosen].gain:+.3f}"
-        )
-
-    def _without_spoilers(self, history: History, edges: dict[Edge, float]) -> str:
-        """Lower the probabilities of edges into nodes whose answers are clearly less accurate than
-        their inputs; return a note that names these nodes.
-        """
-        spoilers = {
-            i: tally
-            for i, tally in history.nodes.items()
-            if tally.answers >= LEAST_ANSWERS and tally.gain < -SURE * tally.gain_error
-        }
-        for edge, p in edges.items():
-            if edge[1] in spoilers:
-                edges[edge] = _nudge(p, -self.settings.step)
-        named = ", ".join(
-            f"{i} (repaired {tally.repaired}, spoilt {tally.spoilt} of {tally.answers})"
-            for i, tally in sorted(spoilers.items())
-        )
-        return f"; fewer edges into what spoils: {named}" if spoilers else ""
+        distribution.set_edge_probabilities(before + pull * (wanted - before))
+        roles = distribution.roles
+        rest = (1.0 - ROLE_LEAD) / max(1, len(roles) - 1)
+        for node in centre.nodes:
+            likely = [ROLE_LEAD if role == node.role else rest for role in roles]
+            distribution.pi[place[node.id]] = logits_of(likely)
+        return Move(proposal, why)
 
     def _shapes(
         self, distribution: GraphDistribution, history: History, brief: Brief
@@ -243,18 +202,22 @@ class HeuristicAgent:
         """Return the best shape tried; a neighbouring shape that may be better, or None; and the
         reason.
         """
-        if self.settings.insight_3 and not self._aimed:
-            start = balanced(self._laid_out(distribution, brief))
+        trade = self.settings.insight_3
+        fitting = self._laid_out(distribution, brief)
+        if trade and not self._aimed:
+            # insight 3 prefers a balanced shape to spending the budget on width or depth only
+            even = [shape for shape in fitting if 0 <= shape[1] - shape[0] <= 1]
+            start = max(even, default=(1, 1))
             self._aimed.add(start)
             return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
-        predict = fitted_surface(history, self.settings.insight_3)
-        fitting = self._laid_out(distribution, brief)
-        tried = sorted({*history.shapes} & fitting) or [(1, 1)]
+        predict = fitted_surface(history, trade)
+        seen = {shape_of(each.graph) for each in history}
+        tried = sorted(seen & fitting) or [(1, 1)]
         means, _ = predict(tried)
         best = tried[int(means.argmax())]
         value = float(means.max())
-        near = fitting & set(neighbours(best, self.settings.insight_3))
-        fresh = sorted(near - {*history.shapes} - self._aimed)
+        width, depth = best
+        fresh = sorted(fitting & neighbours(best, trade) - seen - self._aimed)
         if fresh:
             mean, spread = predict(fresh)
             hopes = mean + HOPE * spread
@@ -262,26 +225,26 @@ class HeuristicAgent:
                 chosen = fresh[int(hopes.argmax())]
                 self._aimed.add(chosen)
                 why = (
-                    f"best shape so far is {best[0]} x {best[1]} with {value:.3f}; looking at"
+                    f"best shape so far is {width} x {depth} with {value:.3f}; looking at"
                     f" {chosen[0]} x {chosen[1]}, up to {hopes.max():.3f}"
                 )
                 return best, chosen, why
-        why = f"width {best[0]}, depth {best[1]} is better than its neighbours promise to be"
+        why = f"width {width}, depth {depth} is better than its neighbours promise to be"
         return best, None, why
 
     def _laid_out(self, distribution: GraphDistribution, brief: Brief) -> set[Shape]:
         """Return the shapes whose graphs fit the budget without trimming."""
-        if self._fits[0] != distribution.ids:
-            found = set()
-            inner = distribution.n - 1
-            for width in range(1, distribution.n + 1):
-                # the last level has only the sink, so a width above 1 needs a depth of at least 2
-                for depth in range(1 if width == 1 else 2, inner // width + 2):
-                    graph = layout(distribution, (width, depth), ASSISTANT, brief)
-                    if graph is not None and (graph.width, graph.depth) == (width, depth):
-                        found.add((width, depth))
-            self._fits = distribution.ids, found
-        return self._fits[1]
+        ids = distribution.ids
+        if ids not in self._fits:
+            # the last level has only the sink, so a width above 1 needs a depth of at least 2
+            shapes = [
+                (width, depth)
+                for width in range(1, len(ids) + 1)
+                for depth in range(min(width, 2), (len(ids) - 1) // width + 2)
+            ]
+            laid_out = {shape: layout(distribution, shape, ASSISTANT, brief) for shape in shapes}
+            self._fits[ids] = {shape for shape in shapes if shape_of(laid_out[shape]) == shape}
+        return self._fits[ids]
 
     def take_exchanges(self) -> list[Exchange]:
         """Return the exchanges with a language model since the last call; empty for an agent that
@@ -291,9 +254,11 @@ class HeuristicAgent:
         self._exchanges = []
         return taken
 
-    def _credit(self, distribution: GraphDistribution, history: History) -> Edits:
-        """Return edits that raise the probability of each edge and role in the latest graphs if the
-        graphs that contain it beat the mean so far, and lower it if they don't (rule R-3).
+    def _credit(self, distribution: GraphDistribution, history: History) -> Move:
+        """Raise the probability of each edge and role in the latest graphs if the graphs that
+        contain it beat the mean so far, and lower it if they don't (rule R-3). The change depends
+        on the mean score of these graphs, relative to the mean of all graphs so far, in units of
+        their standard deviation.
         """
         # each value is averaged with the overall mean, so that few questions can't make it extreme
         values, questions = history.scores()
@@ -301,33 +266,25 @@ class HeuristicAgent:
         scores = (values * questions + PRIOR_QUESTIONS * mean) / (questions + PRIOR_QUESTIONS)
         average = scores.mean()
         spread = max(float(scores.std()), 1e-3)
-
-        def moved(p: float, members: Sequence[int]) -> float:
-            """Return the new probability of an edge or role. The change depends on the mean score
-            of the latest graphs that contain it, relative to the mean of all graphs so far, in
-            units of their standard deviation.
-            """
-            gain = math.tanh(float(scores[list(members)].mean() - average) / spread)
-            return _nudge(p, self.settings.step * gain)
-
-        edges: dict[Edge, list[int]] = defaultdict(list)
-        roles: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for k in history.latest:
-            for edge in history[k].graph.edges:
-                edges[edge].append(k)
-            for node in history[k].graph.nodes:
-                roles[node.id][node.role].append(k)
-        before = edge_probabilities(distribution)
-        changed = {edge: moved(before[edge], ks) for edge, ks in edges.items() if edge in before}
-        tables = {}
-        for i, row in zip(distribution.ids, distribution.role_preferences().tolist(), strict=True):
-            table = dict(zip(distribution.roles, row, strict=True))
-            table |= {role: moved(table[role], ks) for role, ks in roles[i].items()}
-            if roles[i]:
-                total = sum(table.values())
-                tables[i] = {role: p / total for role, p in table.items()}
-        reason = "credit of edges and roles only (insight 2 is off)"
-        return Edits(changed, tables, reason=reason)
+        place = {i: row for row, i in enumerate(distribution.ids)}
+        edges, roles = distribution.edge_probabilities(), distribution.role_preferences()
+        with_edge: dict[tuple[int, int], list[float]] = defaultdict(list)
+        with_role: dict[tuple[int, int], list[float]] = defaultdict(list)
+        for each, score in zip(history, scores.tolist(), strict=True):
+            if each.iteration == history[-1].iteration:
+                for a, b in each.graph.edges:
+                    with_edge[place[a], place[b]].append(score)
+                for node in each.graph.nodes:
+                    cell = place[node.id], distribution.roles.index(node.role)
+                    with_role[cell].append(score)
+        for table, members in ((edges, with_edge), (roles, with_role)):
+            for cell, own in members.items():
+                gain = math.tanh(float(np.mean(own) - average) / spread)
+                table[cell] = _nudge(float(table[cell]), self.settings.step * gain)
+        distribution.set_edge_probabilities(edges)
+        for row in {row for row, _ in with_role}:
+            distribution.pi[row] = logits_of(roles[row].tolist())
+        return Move(reason="credit of edges and roles only (insight 2 is off)")
 
 
 def fitted_surface(
@@ -344,7 +301,7 @@ def fitted_surface(
         return np.stack([*columns, u * v] if trade else columns, axis=1)
 
     values, questions = history.scores()
-    x = features(history.shapes)
+    x = features([shape_of(each.graph) for each in history])
     noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, questions)
     mean, spread = np.array(SURFACE)[: x.shape[1]].T
     mean[0] = np.average(values, weights=1 / noise)
@@ -365,91 +322,53 @@ def best_sink_role(history: History, roles: Sequence[str]) -> str:
     answers, such as a fuser.
     """
     order = sorted(roles, key=lambda role: role == ASSISTANT)
-    several: dict[str, list[float]] = {role: [] for role in order}
-    values: list[float] = []
-    for each in history:
-        if len(each.graph.predecessors[each.graph.sink]) > 1:
-            values.append(each.value)
-            several.setdefault(each.graph.node(each.graph.sink).role, []).append(each.value)
-    if not values:
+    joined = [
+        (each.graph.node(each.graph.sink).role, each.value)
+        for each in history
+        if len(each.graph.predecessors[each.graph.sink]) > 1
+    ]
+    if not joined:
         return order[0]
-    overall = float(np.mean(values))
+    overall = float(np.mean([value for _, value in joined]))
 
     def mixed(role: str) -> float:
-        own = several[role]
+        own = [value for sink_role, value in joined if sink_role == role]
         return (sum(own) + PRIOR_GRAPHS * overall) / (len(own) + PRIOR_GRAPHS)
 
     return max(order, key=mixed)
 
 
-def neighbours(shape: Shape, trade: bool) -> list[Shape]:
+def shape_of(graph: CollaborationGraph) -> Shape:
+    """Return a graph's width and depth."""
+    return graph.width, graph.depth
+
+
+def neighbours(shape: Shape, trade: bool) -> set[Shape]:
     """Return the shapes whose width or depth is one more, one less, doubled or halved. With
     `trade`, also return the shapes that trade one step of width for one of depth, or the reverse.
     """
     width, depth = shape
     found = {(width + 1, depth), (width - 1, depth), (width, depth + 1), (width, depth - 1)}
     found |= {(2 * width, depth), (width // 2, depth), (width, 2 * depth), (width, depth // 2)}
-    if trade:
-        found |= {(width + 1, depth - 1), (width - 1, depth + 1)}
-    return sorted(found - {shape})
-
-
-def balanced(shapes: Collection[Shape]) -> Shape:
-    """Return the largest of these shapes whose depth equals its width or exceeds it by one; (1, 1)
-    if there is none. Insight 3 prefers such shapes to spending the budget on width or depth only.
-    """
-    even = [shape for shape in shapes if 0 <= shape[1] - shape[0] <= 1]
-    return max(even, default=(1, 1))
+    return found | ({(width + 1, depth - 1), (width - 1, depth + 1)} if trade else set())
 
 
 def layout(
     distribution: GraphDistribution, shape: Shape, sink_role: str, brief: Brief
-) -> CollaborationGraph | None:
+) -> CollaborationGraph:
     """Return a graph of parallel chains that lead into the sink. They use the last nodes before the
-    sink, because growth starts at the sink (rule R-3).
-
-    The graph is trimmed to the budget, so its shape can differ from the requested one. Return None
-    if the sink by itself is over the budget.
+    sink, because growth starts at the sink (rule R-3). The graph is trimmed to the budget, so its
+    shape can differ from the requested one.
     """
     width, depth = shape
     inner = distribution.ids[:-1][-width * (depth - 1) :] if depth > 1 else ()
     sink = distribution.ids[-1]
-    edges = [(inner[k], inner[k + width]) for k in range(len(inner) - width)] + [
-        (i, sink) for i in inner[-width:]
-    ]
+    edges = [(inner[k], inner[k + width]) for k in range(len(inner) - width)]
+    edges += [(i, sink) for i in inner[-width:]]
     models = dict(zip(distribution.ids, distribution.assigned, strict=True))
     role = sink_role if width > 1 and width >= get_role(sink_role).min_in_degree else ASSISTANT
     nodes = (*(Node(i, ASSISTANT, models[i]) for i in inner), Node(sink, role, models[sink]))
-    try:
-        return brief.budget.trim(CollaborationGraph(nodes, tuple(edges)))
-    except BudgetError:
-        return None
-
-
-def _alone(brief: Brief, trials: Sequence[Trial]) -> Mapping[str, float]:
-    """Return the score of one call of each model, on the scale of the trials. If latency counts,
-    this scale is not accuracy, so the scores are taken from the trials.
-    """
-    if not brief.joint:
-        return brief.single_scores
-    once = ((next(iter(t.counts)), t.score) for t in trials if sum(t.counts.values()) == 1)
-    return {model: score for model, score in once if not math.isnan(score)}
-
-
-def _promise(
-    model: str, brief: Brief, trials: Sequence[Trial], alone: Mapping[str, float]
-) -> float:
-    once = alone.get(model, 0.0)
-    tried = (t.score for t in trials if Counter(t.counts) == Counter({model: 2}))
-    twice = next((score for score in tried if not math.isnan(score)), None)
-    if twice is None:
-        return once
-    price = brief.cost.single(model)
-    most = brief.budget.max_nodes
-    instances = min(most, brief.budget.fixed_limit / price) if price > 0 else most
-    doublings = math.log2(max(1.0, instances))
-    # gain + gain/2 + gain/4 + ..., over as many doublings as the budget allows
-    return once + max(0.0, twice - once) * 2 * (1 - 0.5**doublings)
+    return brief.budget.trim(CollaborationGraph(nodes, tuple(edges)))
 
 
 def _nudge(p: float, move: float) -> float:

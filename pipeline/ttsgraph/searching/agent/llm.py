@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,18 @@ import numpy as np
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.graphs.distribution import GraphDistribution
-from ttsgraph.graphs.roles import ASSISTANT, get_role
+from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.models.client import Chat, Message, estimate_tokens
 from ttsgraph.searching.agent import context
 from ttsgraph.searching.agent.answers import (
     A,
     Combinations,
-    Edits,
+    Move,
     OpenUpdate,
     Ranking,
     Update,
+    apply_update,
     edge_probabilities,
-    edits_of,
     read_answer,
 )
 from ttsgraph.searching.agent.base import (
@@ -45,7 +44,13 @@ from ttsgraph.searching.agent.base import (
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
 from ttsgraph.settings.profile import AgentSettings
 
-PROMPTS = Path(__file__).with_name("prompts")
+PROMPTS = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).with_name("prompts")),
+    undefined=jinja2.StrictUndefined,
+    autoescape=False,
+)
+"""Templates of the prompts."""
+
 FIRST_SHARE = 0.7
 """Share of the context that the first prompt may fill; the rest is reserved for an answer that is
 sent back and for its problems.
@@ -102,10 +107,10 @@ class LLMAgent(HeuristicAgent):
         different = {frozenset(each.counts.items()): each.counts for each in answer.combinations}
         return [*different.values()][:limit] or super().select_instances(brief, preference, limit)
 
-    def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Edits:
-        """Ask for changes to the distribution and for a graph to try. If models are open, the
-        prompt lists all models that can be drawn, and the answer may also change their
-        probabilities.
+    def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Move:
+        """Ask for changes to the distribution, and make the legal ones; a graph to try may be part
+        of the answer. If models are open, the prompt lists all models that can be drawn, and the
+        answer may also change their probabilities.
         """
         settings = self.settings
         open_models = bool(distribution.open_models().any())
@@ -113,17 +118,11 @@ class LLMAgent(HeuristicAgent):
         # if the nodes' models are fixed, the prompt describes each of these models once
         models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
         knows_scaling = settings.insight_2 or settings.insight_3
-        without_call = [role for role in brief.roles if not get_role(role).calls_model]
-        notes = brief.notes
-        if brief.reading and without_call:
-            # Reading was measured on these very models, so it replaces the paper's general advice.
-            settings = settings.model_copy(update={"insight_2": False, "insight_3": False})
-            notes = [_votes_instead(brief.reading, without_call), *notes]
         tables = {
             **context.update_tables(distribution, history, brief, settings.evidence),
             "pool": context.pool_table(brief, models),
             "pilot": context.pilot_table(brief) if knows_scaling else [],
-            "notes": notes,
+            "notes": brief.notes,
         }
         prompt = self._prompt(
             "update",
@@ -132,10 +131,11 @@ class LLMAgent(HeuristicAgent):
             roles=distribution.roles,
             sink=distribution.ids[-1],
             open_models=open_models,
-            agent=settings,
             example=_example(distribution, kind),
         )
-        return edits_of(*self._ask("update", prompt, kind, distribution, brief))
+        answer, refused = self._ask("update", prompt, kind, distribution, brief)
+        apply_update(answer, distribution)
+        return Move(answer.graph.graph if answer.graph else None, answer.reason, refused)
 
     def _prompt(
         self, stage: str, brief: Brief, tables: Mapping[str, Sequence[str]], **values: Any
@@ -153,8 +153,10 @@ class LLMAgent(HeuristicAgent):
             "agent": self.settings,
         } | values
 
+        template = PROMPTS.get_template(f"{stage}.md.j2")
+
         def within(room: int) -> str:
-            return _template(stage).render(values | context.fitted(tables, room))
+            return template.render(values | context.fitted(tables, room))
 
         limit = int(self.settings.context_tokens * FIRST_SHARE)
         fixed = estimate_tokens(within(0))
@@ -197,19 +199,12 @@ class LLMAgent(HeuristicAgent):
         """
         room = self.settings.context_tokens - used
         shown = max(1, context.fitting(problems[:PROBLEMS_SHOWN], room // 2))
-        again = _template("again").render(problems=problems[:shown], more=len(problems) - shown)
+        again = PROMPTS.get_template("again.md.j2").render(
+            problems=problems[:shown], more=len(problems) - shown
+        )
         while text and estimate_tokens(text) > room - estimate_tokens(again):
             text = text[: len(text) * 3 // 4]
         return [Message("assistant", text or "(no answer)"), Message("user", again)]
-
-
-def _votes_instead(reading: str, without_call: Sequence[str]) -> str:
-    """Return advice for models whose calls perform worse when they read other answers."""
-    return (
-        f"On these models calls that read answers lose: {reading}. So give the calls no edges"
-        " between each other, and let a node without a call of its own"
-        f" ({' or '.join(without_call)}) join as many of them as the budget allows."
-    )
 
 
 def _example(distribution: GraphDistribution, kind: type[Update]) -> str:
@@ -236,14 +231,3 @@ def _example(distribution: GraphDistribution, kind: type[Update]) -> str:
         likeliest = {name: names[table[-1].argmax()], "probability": round(table[-1].max(), 2)}
         example[f"{name}_changes"] = [{"node": tail[-1]} | likeliest | why]
     return json.dumps({name: example[name] for name in kind.model_fields})
-
-
-@cache
-def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PROMPTS),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,
-        keep_trailing_newline=False,
-    )
-    return environment.get_template(f"{name}.md.j2")

@@ -15,7 +15,7 @@ from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.distribution import GraphDistribution, theta_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
-from ttsgraph.searching.agent.answers import apply_edits
+from ttsgraph.searching.agent.answers import Move
 from ttsgraph.searching.agent.base import Brief, Exchange, History, scored
 from ttsgraph.searching.agent.heuristic import HeuristicAgent, make_agent
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
@@ -32,18 +32,19 @@ def assigned(instances: Sequence[str], models: Sequence[str]) -> FloatArray:
 
 
 class AgentUpdates:
-    """Agent with all feedback so far, and its last answer: at most one graph to evaluate
-    (`proposals`), the reason for the edits, and the refused edits.
-    """
+    """Agent with all feedback so far, and what it did last besides changing the distribution."""
 
     def __init__(self, agent: HeuristicAgent, brief: Brief, reason: str = "") -> None:
         self.agent = agent
         self.brief = brief
         self.history = History()
         self.iteration = 0
-        self.proposals: list[CollaborationGraph] = []
-        self.reason = reason
-        self.refused: list[str] = []
+        self.move = Move(reason=reason)
+
+    @property
+    def proposals(self) -> list[CollaborationGraph]:
+        """Graph that the agent wants to try next, if there is one."""
+        return [] if self.move.graph is None else [self.move.graph]
 
     def report(self, results: Results) -> None:
         """Add the feedback of an iteration to the history."""
@@ -52,15 +53,12 @@ class AgentUpdates:
             self.history.append(scored(graph, feedback, self.iteration, self.brief.objective))
 
     def apply(self, distribution: GraphDistribution) -> None:
-        """Ask the agent for edits of a distribution, and apply their legal part."""
-        edits = self.agent.update(distribution, self.history, self.brief)
-        proposal, self.refused = apply_edits(distribution, edits, self.brief)
-        self.proposals = [] if proposal is None else [proposal]
-        self.reason = edits.reason
+        """Let the agent change a distribution."""
+        self.move = self.agent.update(distribution, self.history, self.brief)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the reason for the last change of the distribution, and the refused edits."""
-        return {"reason": self.reason, "refused": self.refused}
+        return {"reason": self.move.reason, "refused": [*self.move.refused]}
 
 
 @register("agent_reinforce")
@@ -140,7 +138,7 @@ class AgentReinforce(Searcher):
         distribution (section 5.2).
         """
         brief = self.problem.brief
-        graphs = list(self.updates.proposals) if self.problem.agent.proposes else []
+        graphs = self.updates.proposals if self.problem.agent.proposes else []
         sampled = self.distribution.sample_trimmed(count - len(graphs), brief.budget)
         graphs += [graph for graph, _ in sampled]
         kept = {node.id for graph in graphs for node in graph.nodes}

@@ -3,8 +3,8 @@ checks, and a router.
 
 1. Single calls of each model on all training questions. The profile stage made these calls, so they
    come from the cache. From them a router of single calls is learned, or a split of two if the text
-   predicts nothing; the route's models also answer the validation questions (routes.py). The
-   route is learned again before each round and before the finals.
+   predicts nothing (response/routing.py); the route's models also answer the validation questions.
+   The route is learned again before each round and before the finals.
 2. Probes: small graphs that measure how much a second draw, a vote, a refinement and a fusion gain
    for the leading models.
 3. Rounds: the response model predicts the value of every contender. Contenders that are promising
@@ -18,22 +18,29 @@ checks, and a router.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from ttsgraph.base.arrays import IntArray
+from ttsgraph.base.arrays import FloatArray, IntArray
 from ttsgraph.evaluation.environment import stopped
 from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import MeanCost
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.choose import hopes_of, shortlist
 from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
 from ttsgraph.searching.methods.base import Proposer
-from ttsgraph.searching.methods.routes import Routes
+from ttsgraph.searching.response.evidence import UNKNOWN
 from ttsgraph.searching.response.model import ResponseModel
+from ttsgraph.searching.response.routing import Learner, split
 from ttsgraph.searching.state import GraphAt, Proposal, State
+
+SINGLE_CALLS = "router of single calls"
+BY_HASH = "split of single calls"
 
 PROBE_SHARE = 0.3
 """Maximum share of all calls that is spent on probes."""
@@ -92,8 +99,8 @@ class Forms(Proposer):
         state.calls = 0  # the calls so far were made by the profile stage
         contenders = Contenders(state.brief, state.settings.mixes)
         state.labels = dict(contenders.graphs)
-        routes = Routes(state.evidence, state.texts)
-        yield _ask_for_routes(state, routes)
+        learner = Learner([*state.questions, *state.texts])
+        yield _ask_for_routes(state, learner)
         yield _probing(state, contenders)
         learnt = state.response() if state.settings.response_model else None
         if state.brief.budget.of == "mean":
@@ -101,22 +108,23 @@ class Forms(Proposer):
             state.labels |= Contenders(state.brief, state.settings.mixes).adaptive
         if learnt is not None:
             _mix(state, learnt)
-        _route(state, routes)
+        _route(state, learner)
         state.rank()
-        for number in range(state.settings.rounds if self.rounds else 0):
+        if not self.rounds:
+            return
+        for number in range(state.settings.rounds):
             if number:
-                _route(state, routes)
+                _route(state, learner)
                 state.rank()
                 if isinstance(state.predictor, ResponseModel) and _mix(state, state.predictor):
                     state.rank()
             yield round_jobs(state, number)
-        if self.rounds:
-            _route(state, routes)
-        while self.rounds and (jobs := _final_jobs(state)):
+        _route(state, learner)
+        while jobs := _final_jobs(state):
             yield jobs
-        if self.rounds:  # the best graph that was run leads, not one that was only predicted
-            ran = (k for k, known in enumerate(state.standings) if state.was_run(known.graph))
-            state.standings.insert(0, state.standings.pop(next(ran, 0)))
+        # the best graph that was run leads, not one that was only predicted
+        ran = (k for k, known in enumerate(state.standings) if state.was_run(known.graph))
+        state.standings.insert(0, state.standings.pop(next(ran, 0)))
 
 
 def _mix(state: State, learnt: ResponseModel) -> bool:
@@ -130,27 +138,78 @@ def _mix(state: State, learnt: ResponseModel) -> bool:
     return len(state.labels) > before
 
 
-def _ask_for_routes(state: State, routes: Routes) -> list[GraphAt]:
+def _ask_for_routes(state: State, learner: Learner) -> list[GraphAt]:
     """Return runs of a likely route's models on validation questions, within the share of calls for
-    routes.
+    routes. Learning a route makes no calls, but its models should answer the same questions.
     """
-    found = routes.of_single_calls(state.brief) if state.settings.routes else None
+    found = learned_route(state, learner)
     branches = found[0].branches if found else ()
     each = int(ROUTE_SHARE * state.settings.calls) // max(1, len(branches))
     places = state.order[len(state.train) :][:each]
     return [(topologies.single(branch.nodes[0].model), places) for branch in branches]
 
 
-def _route(state: State, routes: Routes) -> None:
+def _route(state: State, learner: Learner) -> None:
     """Replace the current route with one learned from the current evidence, or remove it if none is
     found.
     """
-    if not state.settings.routes:
-        return
-    found = routes.of_single_calls(state.brief)
+    found = learned_route(state, learner)
     plain = {graph: label for graph, label in state.labels.items() if graph.route is None}
     state.router = found[0] if found else None
     state.labels = dict([found] if found else []) | plain
+
+
+def learned_route(state: State, learner: Learner) -> tuple[CollaborationGraph, str] | None:
+    """Return a router of single calls, with its label. If routing by text shows no gain, return a
+    split of two single calls, one of which is too expensive to answer all questions within the
+    budget; None if there is no such split either. `learner` knows the questions and the held-out
+    texts, whose words help to estimate the cost of a route on new questions.
+    """
+    singles = _branches(state) if state.settings.routes else {}
+    if len(singles) < 2:
+        return None
+    budget, cost = state.brief.budget, state.brief.cost
+    limit = budget.limit if budget.of == "mean" else math.inf
+    scores = np.stack(list(singles.values()), axis=1)
+    if not isinstance(cost, MeanCost):
+        sizes = state.evidence.sizes(cost)
+        cost = MeanCost(cost, lambda *_: {}, len(state.questions), sizes=sizes)
+    costs = np.stack([cost.each(graph) for graph in singles], axis=1)
+    more = len(state.texts)
+    unknown = np.vstack([scores, np.full((more, len(singles)), math.nan)])
+    priced = np.vstack([costs, np.tile(costs.mean(axis=0), (more, 1))])
+    for route, label in (
+        (learner.route(unknown, priced, limit), SINGLE_CALLS),
+        (split(scores, costs, limit), BY_HASH),
+    ):
+        if route is not None:
+            branches = [list(singles)[k] for k in route.branches]
+            graph = topologies.routed(route.router, branches)
+            if budget.admits(graph):
+                return graph, label
+    return None
+
+
+def _branches(state: State) -> dict[CollaborationGraph, FloatArray]:
+    """Return the single calls that may become branches, each with its scores (Q,) on the Q
+    questions, NaN if unknown. Among models that differ only in sampling, the most accurate one
+    represents the others, because their differences are chance.
+    """
+    best: dict[tuple[str, str], tuple[float, CollaborationGraph, FloatArray]] = {}
+    evidence, budget = state.evidence, state.brief.budget
+    allowed = replace(budget, limit=math.inf) if budget.of == "mean" else budget
+    for model, spec in state.brief.cost.pool.items():
+        graph = topologies.single(model)
+        answers = evidence.draws.get(model, {}).get(0)
+        if answers is None or (answers == UNKNOWN).all() or not allowed.admits(graph):
+            continue
+        scores = np.where(answers != UNKNOWN, answers == 0, math.nan)
+        if (seen := evidence.graphs.get(graph)) is not None:
+            scores[seen.questions] = seen.right
+        share = float(np.nanmean(scores))
+        if spec.asked_as not in best or share > best[spec.asked_as][0]:
+            best[spec.asked_as] = share, graph, scores
+    return {graph: scores for _, graph, scores in best.values()}
 
 
 def _probing(state: State, contenders: Contenders) -> list[GraphAt]:
@@ -176,16 +235,15 @@ def round_jobs(state: State, number: int) -> list[GraphAt]:
     left = settings.search_share * settings.calls - state.calls
     values = {each.graph: (each.value, each.spread) for each in state.standings}
     hopes = hopes_of(values, state.evidence, places)
-    if number:
-        allowed = left / max(1, settings.rounds - number)
-        chosen = shortlist(hopes, state.evidence, places, settings.picks, allowed, WITHIN_REACH)
-    else:
+    most, allowed = settings.picks, left / max(1, settings.rounds - number)
+    reach = WITHIN_REACH
+    if not number:
         best_of: dict[object, CollaborationGraph] = {}
         for graph in hopes:
             best_of.setdefault(form_of(graph), graph)
-        best = {graph: hopes[graph] for graph in best_of.values()}
-        allowed = left * FORMS_SHARE
-        chosen = shortlist(best, state.evidence, places, len(best), allowed, FORMS_WITHIN_REACH)
+        hopes = {graph: hopes[graph] for graph in best_of.values()}
+        most, allowed, reach = len(hopes), left * FORMS_SHARE, FORMS_WITHIN_REACH
+    chosen = shortlist(hopes, state.evidence, places, most, allowed, reach)
     return [(graph, places) for graph in chosen]
 
 

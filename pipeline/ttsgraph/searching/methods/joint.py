@@ -21,8 +21,7 @@ be better.
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -37,9 +36,10 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
-from ttsgraph.searching.agent.base import SURE, affordable, in_words
+from ttsgraph.searching.agent.answers import Move
+from ttsgraph.searching.agent.base import affordable, in_words
 from ttsgraph.searching.choose import hopes_of, shortlist
-from ttsgraph.searching.contest.contenders import HOPE, Candidate, ContestResult, form_of
+from ttsgraph.searching.contest.contenders import HOPE, Candidate, form_of
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
@@ -89,36 +89,14 @@ def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return the leaders: the best candidate, then the best candidates of other forms that aren't
     clearly worse, and then the next best candidates of any form.
     """
-    chosen = list(standings[:1])
-    forms = {form_of(leader.graph) for leader in chosen}
-    for leader in standings[1:]:
-        within = leader.value + leader.spread >= standings[0].value
-        if len(chosen) < LEADERS and within and form_of(leader.graph) not in forms:
+    first, *others = standings
+    chosen, forms = [first], {form_of(first.graph)}
+    for leader in others:
+        if leader.value + leader.spread >= first.value and form_of(leader.graph) not in forms:
             chosen.append(leader)
             forms.add(form_of(leader.graph))
-    for leader in standings[1:]:
-        if len(chosen) < LEADERS and leader not in chosen:
-            chosen.append(leader)
-    return tuple(chosen)
-
-
-def reading_loses(standings: Sequence[Candidate]) -> str:
-    """Return a comparison of the best candidate whose calls read answers with the best candidate
-    without such calls; "" if the former isn't clearly worse.
-    """
-    best: dict[bool, Candidate] = {}
-    for standing in sorted(standings, key=lambda standing: -standing.value):
-        best.setdefault(form_of(standing.graph)[0] > 0, standing)
-    if len(best) < 2:
-        return ""
-    lost = best[False].value - best[True].value
-    if lost <= SURE * math.hypot(best[False].spread, best[True].spread):
-        return ""
-    shown = (
-        f"{each.label}, {each.value:.3f} (+- {SURE * each.spread:.3f}, {each.n_scored} questions)"
-        for each in (best[True], best[False])
-    )
-    return "the best with such calls is expected at {}, the best without at {}".format(*shown)
+    chosen += [leader for leader in others if leader not in chosen]
+    return tuple(chosen[:LEADERS])
 
 
 class Adam:
@@ -130,8 +108,7 @@ class Adam:
     def __init__(self, rate: float, shape: tuple[int, ...]) -> None:
         self.rate = rate
         self.steps = 0
-        self.first = np.zeros(shape)
-        self.second = np.zeros(shape)
+        self.first, self.second = np.zeros((2, *shape))
 
     def step(self, gradient: FloatArray) -> FloatArray:
         """Return the change to the parameters for this gradient."""
@@ -154,56 +131,51 @@ class JointReinforce(AgentReinforce):
 
     def __init__(self, problem: Problem) -> None:
         assert problem.learnt is not None, "expected the results of a contest"
-        self.learnt: ContestResult = problem.learnt
+        self.learnt = problem.learnt
         self.leaders = leaders_of(self.learnt.leaders)
         super().__init__(problem)
-        self.updates.reason = "start: the contest's leaders laid out"
+        self.updates.move = Move(reason="start: the contest's leaders laid out")
         self.evidence = copy.deepcopy(self.learnt.evidence)
         # indices, in the evidence, of the batch and of the validation questions
         self.batch = np.arange(min(problem.settings.batch, self.learnt.train))
         self.val = np.arange(self.learnt.train, len(self.evidence.questions))
-        self.incumbent = problem.contenders[0].graph
+        self.incumbent = self._result = problem.contenders[0].graph
         tables = self.distribution.theta, self.distribution.pi, self.distribution.psi
         self.optimizers = [Adam(RATE, table.shape) for table in tables]
         self.spent = 0
         self._best = [leader.graph for leader in self.learnt.leaders[:WATCHED]]
         self._edited: set[str] = set()
         self._ran: set[str] = set()
-        self._result = self.incumbent
         self._out = False
-        self._drawn: tuple[Draws, FloatArray] | None = None
 
     def _start(self) -> GraphDistribution:
         """Return a distribution from which every leader is a likely draw, a better one more likely.
         A leader's nodes are laid out in order on the last nodes, its sink on the very last; spare
         nodes come first.
         """
-        leaders, roles, brief = self.leaders, self.roles, self.problem.brief
+        leaders, roles, budget = self.leaders, self.roles, self.problem.brief.budget
         values = np.array([leader.value for leader in leaders])
         weights = np.exp((values - values.max()) / NEAR)
         weights /= weights.sum()
-        largest = max(len(leader.graph.nodes) for leader in leaders)
-        n = min(brief.budget.max_nodes, largest + SPARE)
-        models = tuple(brief.cost.pool)
+        n = min(budget.max_nodes, max(len(leader.graph.nodes) for leader in leaders) + SPARE)
+        models = tuple(budget.cost.pool)
         edges = np.zeros((n, n))
         pi = np.full((n, len(roles)), OPEN / len(roles))
         psi = np.full((n, len(models)), OPEN / len(models))
         for leader, weight in zip(leaders, weights.tolist(), strict=True):
-            graph = leader.graph
-            first = n - len(graph.order)
-            place = {i: first + k for k, i in enumerate(graph.order)}
+            graph, lead = leader.graph, (1 - OPEN) * weight
+            spare = n - len(graph.order)
+            place = {i: row for row, i in enumerate(graph.order, spare)}
             for a, b in graph.edges:
                 edges[place[a], place[b]] += weight
-            asked = graph.model_counts()
-            for row in range(n):
-                node = graph.node(graph.order[row - first]) if row >= first else None
-                counts = asked if node is None else {node.model: 1}
-                for model, count in counts.items():
-                    share = (1 - OPEN) * weight * count / sum(counts.values())
-                    psi[row, models.index(model)] += share
-                role = ASSISTANT if node is None else node.role
+            for model, count in graph.model_counts().items():
+                psi[:spare, models.index(model)] += lead * count / len(graph.nodes)
+            for i, row in place.items():
+                psi[row, models.index(graph.node(i).model)] += lead
+            drawn = [ASSISTANT] * spare + [graph.node(i).role for i in graph.order]
+            for row, role in enumerate(drawn):
                 if role in roles:
-                    pi[row, roles.index(role)] += (1 - OPEN) * weight
+                    pi[row, roles.index(role)] += lead
         stray = min(0.1, STRAY / max(1, n * (n - 1) // 2))
         return self._around(stray + (KEPT - stray) * edges, np.log(pi), np.log(psi))
 
@@ -232,61 +204,62 @@ class JointReinforce(AgentReinforce):
         models = tuple(self.problem.brief.cost.pool)
         return ResponseModel(self.evidence, models, rng, SAMPLES)
 
-    def _value(self, graph: CollaborationGraph, model: ResponseModel) -> GraphValue:
-        """Return the value of a graph under the objective."""
+    def _valued(
+        self, graphs: Iterable[CollaborationGraph], model: ResponseModel
+    ) -> dict[CollaborationGraph, GraphValue]:
+        """Return the values of graphs under the objective."""
         seconds = partial(latency_along, alone=self.learnt.latencies)
-        return valued(graph, model, self.evidence, self.problem.brief.objective, seconds)
+        objective = self.problem.brief.objective
+        return {g: valued(g, model, self.evidence, objective, seconds) for g in graphs}
+
+    def _price(self, graph: CollaborationGraph) -> int:
+        """Return the number of new calls that running a graph on the batch makes."""
+        return self.evidence.new_calls(graph, self.batch)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return the drawn and edited graphs that are worth running: at least one, and at most
         `count`.
         """
         brief = self.problem.brief
-        screened = {g: (v.value, v.spread) for g, v in self._screen(self._refit()).items()}
+        screened = {graph: (v.value, v.spread) for graph, v in self._screen().items()}
         best = sorted(screened, key=lambda g: -screened[g][0] - HOPE * screened[g][1])[:WATCHED]
-        new = {
-            graph: screened[graph]
-            for graph in best
-            if graph.content_hash not in self._ran and brief.budget.admits(graph)
-        }
-        hopes = hopes_of(new, self.evidence, self.batch)
-        prices = {graph: self.evidence.new_calls(graph, self.batch) for graph in hopes}
+        new = [g for g in best if g.content_hash not in self._ran and brief.budget.admits(g)]
+        hopes = hopes_of({graph: screened[graph] for graph in new}, self.evidence, self.batch)
         left = LOOP_SHARE * (self.learnt.calls + self.problem.calls) - self.spent
         allowed = left / max(1, LEAST - self.updates.iteration)
-        picked = list(self.updates.proposals)
-        cost = sum(self.evidence.new_calls(graph, self.batch) for graph in picked)
+        picked = self.updates.proposals
+        cost = sum(map(self._price, picked))
         room = count - len(picked)
         more = shortlist(hopes, self.evidence, self.batch, room, allowed - cost)
-        more = [graph for graph in more if graph not in picked][:room]
-        picked += more
-        cost += sum(prices[graph] for graph in more)
+        picked += [graph for graph in more if graph not in picked][:room]
+        cost = sum(map(self._price, picked))
         if not cost and self.updates.iteration < LEAST:  # run at least one new candidate
-            fresh = [graph for graph in hopes if prices[graph]][:NEXT]
-            picked = sorted(fresh, key=lambda g: prices[g])[:1] + picked
-            cost = prices[picked[0]] if fresh else 0
+            fresh = [graph for graph in hopes if self._price(graph)][:NEXT]
+            cheapest = sorted(fresh, key=self._price)[:1]
+            picked = cheapest + picked
+            cost = sum(map(self._price, cheapest))
         self._out = not picked
         if not picked:  # an iteration has to run a graph: choose the one with the fewest new calls
             call = topologies.single(min(affordable(brief), key=brief.cost.single))
-            picked = [min([*hopes, call], key=lambda g: prices.get(g, 0))]
+            picked = [min([*hopes, call], key=lambda g: self._price(g) if g in hopes else 0)]
         self.spent += cost
         self._ran |= {graph.content_hash for graph in picked}
         return picked[:count]
 
-    def _screen(self, model: ResponseModel) -> dict[CollaborationGraph, GraphValue]:
+    def _screen(self) -> dict[CollaborationGraph, GraphValue]:
         """Return draws, edits, proposals and the best graphs so far, with their values. Store the
         draws for the gradient, and update the list of the best graphs.
         """
+        model = self._refit()
         drawn, draws = self._draws()
         edits = self._edits()
         proposals = self.updates.proposals
         hashes = {graph.content_hash for graph in self._best}
-        seen = {g: self._value(g, model) for g in dict.fromkeys([*self._best, *drawn, *proposals])}
+        seen = self._valued(dict.fromkeys([*self._best, *drawn, *proposals]), model)
         self._drawn = draws, np.array([seen[graph].value for graph in drawn])
-        for graph in edits:
-            if graph not in seen and graph.content_hash not in hashes:
-                seen[graph] = self._value(graph, model)
-                self._edited.add(graph.content_hash)
-        self._edited |= {graph.content_hash for graph in proposals}
+        new = [g for g in dict.fromkeys(edits) if g not in seen and g.content_hash not in hashes]
+        seen |= self._valued(new, model)
+        self._edited |= {graph.content_hash for graph in [*new, *proposals]}
         self._best = sorted(seen, key=lambda g: -seen[g].value)[:WATCHED]
         if self.incumbent not in self._best:
             self._best[-1] = self.incumbent
@@ -313,7 +286,7 @@ class JointReinforce(AgentReinforce):
         nodes.
         """
         brief = self.problem.brief
-        found = []
+        found: list[CollaborationGraph] = []
         for _ in range(EDITS):
             rank = min(int(self.rng.exponential(2.0)), len(self._best) - 1)
             graph = changed(self._best[rank], brief, self.rng)
@@ -330,19 +303,18 @@ class JointReinforce(AgentReinforce):
             self.observe(graph, feedback)
         self._climb()
         model = self._refit()
-        values = {graph: self._value(graph, model).value for graph in self._best}
+        values = {g: known.value for g, known in self._valued(self._best, model).items()}
         self._best.sort(key=lambda g: -values[g])
-        leader = self._best[0]
-        lead = values[leader] - values[self.incumbent]
-        self.updates.reason = (
-            f"the best that was screened is expected to be {lead:+.3f} from the contest's winner"
-        )
+        leads = {graph: value - values[self.incumbent] for graph, value in values.items()}
+        lead = leads[self._best[0]]
+        why = f"the best that was screened is expected to be {lead:+.3f} from the contest's winner"
+        self.updates.move = Move(reason=why)
         if self.problem.agent.kind == "llm":
-            notes, reading = self._notes(values, model), reading_loses(self.learnt.leaders)
-            self.updates.brief = replace(self.problem.brief, notes=notes, reading=reading)
+            notes = self._notes(values, model)
+            self.updates.brief = replace(self.problem.brief, notes=notes)
             self.updates.apply(self.distribution)
         if self.updates.iteration % CHALLENGE_EVERY == 0:
-            self._challenge({g: value - values[self.incumbent] for g, value in values.items()})
+            self._challenge(leads)
 
     def _challenge(self, leads: Mapping[CollaborationGraph, float]) -> None:
         """Make the graph with the largest lead the result, if its lead is large enough and its
@@ -360,12 +332,11 @@ class JointReinforce(AgentReinforce):
         """Take one step up the gradient of the expected screened value, estimated from
         all draws.
         """
-        if self._drawn is None or not len(self._drawn[1]):
-            return
         draws, values = self._drawn
+        if not len(values):
+            return
         gradients = self.distribution.gradients(draws)
-        scale = max(float(values.std()), 1e-6)
-        weights = (values - values.mean()) / scale
+        weights = (values - values.mean()) / max(float(values.std()), 1e-6)
         d = self.distribution
         tables = (d.theta, gradients.theta), (d.pi, gradients.pi), (d.psi, gradients.psi)
         for (table, gradient), optimizer in zip(tables, self.optimizers, strict=True):

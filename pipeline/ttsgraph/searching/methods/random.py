@@ -27,24 +27,19 @@ class RandomSearcher(Searcher):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self._best: tuple[float, CollaborationGraph] | None = None
-        self._uniform: dict[int, GraphDistribution] = {}
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return independently drawn graphs; a graph may be drawn more than once."""
         return [self._draw() for _ in range(count)]
 
     def _draw(self) -> CollaborationGraph:
-        brief = self.problem.brief
-        models = tuple(brief.cost.pool)
-        budget = brief.budget
+        brief, budget = self.problem.brief, self.problem.brief.budget
         least = brief.cost.smallest_call()
         most = max(1, calls_within(budget.fixed_limit, least, budget.max_nodes))
+        models = tuple(brief.cost.pool)
         while True:
             nodes = int(self.rng.integers(1, most + 1))
-            if nodes not in self._uniform:
-                made = GraphDistribution.uniform(nodes, brief.roles, models, self.rng)
-                self._uniform[nodes] = made
-            uniform = self._uniform[nodes]
+            uniform = GraphDistribution.uniform(nodes, brief.roles, models, self.rng)
             draw = uniform.sample(1)
             wiring = uniform.wiring(draw.edges[0], draw.roles[0], draw.models[0])
             graph = Budget(brief.cost).pruned(*wiring)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -73,18 +74,16 @@ def found_in(state: State, searcher: Searcher, terms: dict[str, object]) -> Sear
     one. Raises RunStopped if nothing could be validated.
     """
     ranking = state.ranking
-    best = ranking.best
+    best = own = ranking.best
     if ranking.results and searcher.problem.settings.way == "paper":
-        best = ranking.results[-1]
-    own = best
+        best = own = ranking.results[-1]
     if own is not None and state.origins[own[1].content_hash] == CONTEST:
         own = None
     leader = next((each for each in state.standings if each.graph in ranking.validated), None)
     presumed = Difference(*searcher.expected_gain)
     label = ""
     if leader and (own is None or not ranking.replaces(own[1], leader.graph, presumed)):
-        best = 0, leader.graph
-        label = leader.label
+        best, label = (0, leader.graph), leader.label
     if best is None:
         raise RunStopped(f"no result could be validated ({ranking.error}); run again to continue")
     number, graph = best
@@ -147,8 +146,8 @@ def search_summary(
     """
     agent = sum((exchange.usage for exchange in exchanges), Usage())
     agent_tokens = agent.prompt_tokens + agent.completion_tokens
-    calls = int(archive["calls"].sum())
-    cached = int(archive["cached_calls"].sum())
+    counted = ["calls", "cached_calls", "n_unscored", "prompt_tokens", "completion_tokens"]
+    calls, cached, unscored, *tokens = archive[counted].sum().astype(int).tolist()
     return {
         "found_hash": found.graph.content_hash,
         "found_iteration": found.iteration,
@@ -166,14 +165,12 @@ def search_summary(
         "iterations": int(archive["iteration"].max()),
         "candidates": len(archive),
         "failed_candidates": int((archive["status"] == "failed").sum()),
-        "unscored_questions": int(archive["n_unscored"].sum()),
+        "unscored_questions": unscored,
         "calls": calls,
         "made_calls": calls - cached,
         "stopped_candidates": 0,  # always 0; old records have the key
         "distinct_over_naive_calls": (calls - cached) / calls if calls else 0.0,
-        "tokens": (
-            int(archive["prompt_tokens"].sum() + archive["completion_tokens"].sum()) + agent_tokens
-        ),
+        "tokens": sum(tokens) + agent_tokens,
         "dollars": float(archive["dollars"].sum()) + agent.dollars,
         "spent_dollars": spent.dollars,
         "spent_tokens": spent.tokens,
@@ -201,21 +198,13 @@ def edge_table(entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Return the edge probabilities after each iteration, from the entries of a journal (columns of
     schemas.Edges); no rows if the method learns no distribution.
     """
-    parts = []
+    rows: list[tuple[int | float, ...]] = []
     for entry in entries:
         if entry["type"] != "iteration" or "distribution" not in entry:
             continue
-        distribution = GraphDistribution.from_dict(entry["distribution"], np.random.default_rng(0))
-        rows, columns = np.nonzero(distribution.forward)
-        ids = np.array(distribution.ids)
-        values = {
-            "iteration": entry["iteration"],
-            "source": ids[rows],
-            "target": ids[columns],
-            "probability": distribution.edge_probabilities()[rows, columns].round(KEPT_DECIMALS),
-        }
-        parts.append(pd.DataFrame(values))
-    empty = {"iteration": int, "source": int, "target": int, "probability": float}
-    if not parts:
-        return pd.DataFrame({key: pd.Series(dtype=kind) for key, kind in empty.items()})
-    return pd.concat(parts, ignore_index=True)
+        made = GraphDistribution.from_dict(entry["distribution"], np.random.default_rng(0))
+        values = made.edge_probabilities()[made.forward].round(KEPT_DECIMALS).tolist()
+        pairs = zip(combinations(made.ids, 2), values, strict=True)
+        rows += [(entry["iteration"], *edge, p) for edge, p in pairs]
+    types = {"iteration": int, "source": int, "target": int, "probability": float}
+    return pd.DataFrame(rows, columns=[*types]).astype(types)

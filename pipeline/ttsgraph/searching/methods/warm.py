@@ -1,31 +1,28 @@
 """Search that starts from the last search's outcome after models have joined the pool.
 
-The last search's distribution gets another column of model logits for each new model; earlier calls
-are in the call cache. Each new model is tried first: as a replacement in the last found graph and
-in the archive's best graphs, in graphs that use only this model, and in samples from the
-distribution. If no trial beats the last found graph on the same training questions, the search is
-finished. Otherwise the models of the best trial become the assignment, and the loop continues as in
-Agent-REINFORCE.
+Earlier calls are in the call cache. Each new model is tried first: as a replacement in the last
+found graph and in the archive's best graphs, and in graphs that use only this model. If no trial
+beats the last found graph on the same training questions, the search is finished. Otherwise the
+models of the best trial become the assignment, and the loop continues as in Agent-REINFORCE.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import BudgetError
-from ttsgraph.evaluation.environment import total_of
 from ttsgraph.evaluation.found_by import GIVEN
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, joining
+from ttsgraph.searching.agent.answers import Move
 from ttsgraph.searching.agent.base import Brief, History, ScoredGraph, most_that_fit
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce, assigned
 from ttsgraph.searching.methods.base import Problem, Results
@@ -51,14 +48,12 @@ is tried.
 
 @dataclass(frozen=True, slots=True)
 class LastSearch:
-    """Outcome of the last search, from which the new search starts: the found graph; the method's
-    distribution as plain data, or None if the method had none; the training candidates that were
-    scored on the current questions; and the new models.
+    """Outcome of the last search, from which the new search starts: the found graph; the graphs in
+    its archive, best first; and the new models.
     """
 
     graph: CollaborationGraph
-    distribution: Mapping[str, Any] | None
-    history: tuple[ScoredGraph, ...]
+    archived: Sequence[CollaborationGraph]
     newcomers: tuple[str, ...]
 
 
@@ -73,12 +68,9 @@ class WarmReinforce(AgentReinforce):
         self.warm = warm
         self.last = _as_found(warm.graph, problem.brief)
         super().__init__(problem)
-        self.updates.history = History(warm.history)
         self._trials = self._newcomer_trials()
-        self._tried: list[tuple[float, int, CollaborationGraph]] = []
-        self._trying = True
-        self._finished = False
-        self.updates.reason = f"trials of {', '.join(warm.newcomers)} first"
+        self._adopted: bool | None = None  # None while trials are left
+        self.updates.move = Move(reason=f"trials of {', '.join(warm.newcomers)} first")
 
     def stop_rule(self, research: ResearchSettings) -> SearchSettings:
         """Return the stop rule of the loop: iterations and patience count from the end of the
@@ -86,11 +78,8 @@ class WarmReinforce(AgentReinforce):
         """
         settings = self.problem.settings
         trials = math.ceil(len(self._trials) / settings.candidates)
-        rule = {
-            "max_iterations": trials + research.max_iterations,
-            "patience": trials + research.patience,
-        }
-        return settings.model_copy(update=rule)
+        iterations, patience = trials + research.max_iterations, trials + research.patience
+        return settings.model_copy(update={"max_iterations": iterations, "patience": patience})
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
         """Return the graphs that may run at any cost: the contenders, and the last found graph."""
@@ -99,20 +88,11 @@ class WarmReinforce(AgentReinforce):
     @property
     def finished(self) -> bool:
         """True if the new models were tried without a gain."""
-        return self._finished
+        return self._adopted is False
 
     def _start(self) -> GraphDistribution:
-        """Return the last search's distribution with a column for each new model; at each node, a
-        new model gets the assigned model's logit. If the last search left no distribution over the
-        same roles, build one around its graph.
-        """
-        data = self.warm.distribution
-        models = tuple(self.problem.brief.cost.pool)
-        if data is None or tuple(data["roles"]) != self.roles:
-            last = self.around(self.warm.graph)
-        else:
-            last = GraphDistribution.from_dict(data, self.rng)
-        return last.with_models(models)
+        """Return the distribution around the last found graph."""
+        return self.around(self.warm.graph)
 
     def around(self, graph: CollaborationGraph) -> GraphDistribution:
         """Return a distribution whose most likely graph is the given one: its nodes in order, its
@@ -131,46 +111,36 @@ class WarmReinforce(AgentReinforce):
 
     def _newcomer_trials(self) -> list[CollaborationGraph]:
         """Return the trials: the last found graph; copies of it with a new model in some or all
-        nodes; graphs that use only a new model; the archive's other best graphs, with a new model
-        in all nodes; and samples from the distribution that fill the last iteration.
+        nodes; graphs that use only a new model; and the archive's other best graphs, with a new
+        model in all nodes.
         """
-        brief = self.problem.brief
-        ranked = sorted(self.warm.history, key=lambda s: -s.value)
-        archived = {known.graph.content_hash: known.graph for known in ranked}
-        archived.pop(self.warm.graph.content_hash, None)
+        brief, found = self.problem.brief, self.warm.graph
+        others = [g for g in self.warm.archived if g.content_hash != found.content_hash]
         wanted: list[CollaborationGraph] = []
         for model in self.warm.newcomers:
-            wanted += [*substitutions(self.warm.graph, model), *own_graphs(model, brief)]
-            for graph in list(archived.values())[:ARCHIVED]:
-                wanted.append(substitutions(graph, model)[0])
+            wanted += [*substitutions(found, model), *own_graphs(model, brief)]
+            wanted += [substitutions(graph, model)[0] for graph in others[:ARCHIVED]]
         legal = {self.last.content_hash: self.last} if self.last else {}
         for graph in wanted:
             if (allowed := _as_allowed(graph, brief)) is not None:
                 legal.setdefault(allowed.content_hash, allowed)
-        trials = list(legal.values())
-        missing = -len(trials) % self.problem.settings.candidates
-        with suppress(BudgetError):  # no draw is within the budget
-            trials += self.distribution.sample_graphs(missing, brief.budget) if missing else []
-        return trials
+        return list(legal.values())
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return trials of the new models while there are any, then the loop's proposals."""
         if not self._trials:
             return super().propose(count)
-        trials = self._trials[:count]
-        self._trials = self._trials[count:]
+        trials, self._trials = self._trials[:count], self._trials[count:]
         return trials
 
     def learn(self, results: Results) -> None:
         """Store the results of trials, and choose the models after the last trial; from then on
         learn as in the loop.
         """
-        if not self._trying:
+        if self._adopted:
             super().learn(results)
             return
         self.updates.report(results)
-        for graph, feedback in results:
-            self._tried.append((self.value(feedback), len(graph.nodes), graph))
         if not self._trials:
             self._settle()
 
@@ -178,29 +148,26 @@ class WarmReinforce(AgentReinforce):
         """Adopt the models of the best trial with a new model. Finish the search instead if the
         last found graph is at least as good or couldn't be scored.
         """
-        self._trying = False
+        tried = self.updates.history
+        before = next((each.value for each in tried if each.graph == self.last), None)
         new = set(self.warm.newcomers)
-        before = next((value for value, _, graph in self._tried if graph == self.last), None)
+        mixed = [each for each in tried if new & set(each.graph.model_counts())]
+        best = max(mixed, key=_worth, default=None)
+        self._adopted = False
         if before is None and self.last is not None:
-            self._finished = True
-            self.updates.reason = "the graph found last could not be scored on these questions"
-            return
-        mixed = [trial for trial in self._tried if new & set(trial[2].model_counts())]
-        # on a tie the largest graph wins, because it gives the loop the most freedom
-        best = max(mixed, key=lambda trial: trial[:2], default=None)
-        if best is None or (before is not None and best[0] <= before):
-            self._finished = True
-            self.updates.reason = "no trial of a newcomer is better than the graph found last"
-            return
-        self.distribution = self.around(best[2])
-        self.updates.history = History(
-            known for known in self.updates.history if _drawn_from(self.distribution, known.graph)
-        )
-        against = "which may not run now" if before is None else f"{before:.3f}"
-        self.updates.reason = (
-            f"a trial of a newcomer has {best[0]:.3f}, the graph found last {against}: its models"
-            " are taken over"
-        )
+            why = "the graph found last could not be scored on these questions"
+        elif best is None or (before is not None and best.value <= before):
+            why = "no trial of a newcomer is better than the graph found last"
+        else:
+            self._adopted = True
+            self.distribution = self.around(best.graph)
+            self.updates.history = History([best])
+            against = "which may not run now" if before is None else f"{before:.3f}"
+            why = (
+                f"a trial of a newcomer has {best.value:.3f}, the graph found last {against}: its"
+                " models are taken over"
+            )
+        self.updates.move = Move(reason=why)
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
         """Return the origin as in the loop, except for the last found graph, which was given."""
@@ -218,9 +185,16 @@ class WarmReinforce(AgentReinforce):
         then return the distribution's decoding. If the last found graph may not run, the best trial
         takes its place.
         """
-        if not (self._trying or self._finished):
+        if self._adopted:
             return super().result()
-        return self.last or max(self._tried, key=lambda trial: trial[:2])[2]
+        return self.last or max(self.updates.history, key=_worth).graph
+
+
+def _worth(trial: ScoredGraph) -> tuple[float, int]:
+    """Return the rank of a trial. On a tie the largest graph wins, because it gives the loop the
+    most freedom.
+    """
+    return trial.value, len(trial.graph.nodes)
 
 
 def _as_found(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | None:
@@ -243,35 +217,29 @@ def _as_allowed(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph |
     return graph if brief.budget.admits(graph) else None
 
 
-def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[ScoredGraph, ...]:
-    """Return the archive's training candidates whose models are all in the pool, in the format that
-    agents read.
+def graphs_in(archive: pd.DataFrame, brief: Brief) -> list[CollaborationGraph]:
+    """Return the different training candidates in an archive whose models are all in the pool, best
+    first.
     """
-    chosen = (archive["split"] == "train") & (archive["status"] != "failed")
-    found = []
-    for row in archive[chosen].to_dict("records"):
-        graph = CollaborationGraph.from_json(row["graph"])
-        if set(graph.model_counts()) <= set(brief.cost.pool):
-            scored = row["n_scored"]
-            correct = total_of(row["accuracy"], scored)
-            when = row["iteration"], row["latency_s"]
-            found.append(ScoredGraph(graph, correct, scored, *when, brief.objective))
-    return tuple(found)
+    rows = archive.query("split == 'train' and status != 'failed'")
+    values = map(brief.objective.of, rows["accuracy"], rows["latency_s"])
+    known = zip(values, map(CollaborationGraph.from_json, rows["graph"]), strict=True)
+    best = sorted(known, key=lambda each: -each[0])
+    graphs = {graph.content_hash: graph for _, graph in best}
+    return [g for g in graphs.values() if set(g.model_counts()) <= set(brief.cost.pool)]
 
 
 def substitutions(graph: CollaborationGraph, model: str) -> list[CollaborationGraph]:
     """Return copies of a graph with a model in all nodes, only in the sink, and in all nodes except
     the sink.
     """
-    sink = graph.sink
-    places = ({node.id for node in graph.nodes}, {sink}, {node.id for node in graph.nodes} - {sink})
+    every = {node.id for node in graph.nodes}
+    chosen = [ids for ids in (every, {graph.sink}, every - {graph.sink}) if ids]
     return [
         CollaborationGraph(
-            tuple(replace(n, model=model if n.id in chosen else n.model) for n in graph.nodes),
-            graph.edges,
+            tuple(replace(n, model=model) if n.id in ids else n for n in graph.nodes), graph.edges
         )
-        for chosen in places
-        if chosen
+        for ids in chosen
     ]
 
 
@@ -288,12 +256,3 @@ def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
         if count >= 5:
             graphs.append(topologies.branches([[model] * 2] * ((count - 1) // 2), model, sinks[0]))
     return graphs
-
-
-def _drawn_from(distribution: GraphDistribution, graph: CollaborationGraph) -> bool:
-    """Return True if a graph could be a draw of the distribution: its nodes, their models and its
-    sink match the distribution.
-    """
-    models = dict(zip(distribution.ids, distribution.assigned, strict=True))
-    same = all(models.get(node.id) == node.model for node in graph.nodes)
-    return same and graph.sink == distribution.ids[-1]
