@@ -136,6 +136,14 @@ class TestUpdatePrompt:
         words, fewer = (Counter(re.findall(r"[\w-]+", text)) for text in said)
         assert fewer < words
 
+    @pytest.mark.parametrize("reading", ["", "expected at 0.37, the best without at 0.70"])
+    def test_where_reading_loses_votes_replace_the_insights(self, reading):
+        agent, sent = agent_that_says(NOTHING)
+        agent.update(*crowd(6, 8), replace(PAPER_BRIEF, reading=reading))
+        text = sent[0][0][0].content
+        assert ("Width and depth each have a best value" in text) is not bool(reading)
+        assert ("0.37" in text and "(voter)" in text) is bool(reading)
+
     def test_without_insight_1_the_start_is_random_and_nobody_is_asked(self):
         agent, sent = agent_that_says("", insight_1=False)
         preference = agent.select_family_size(PAPER_BRIEF, [])

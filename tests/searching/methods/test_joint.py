@@ -13,9 +13,11 @@ from tests.searching.contest.test_contenders import brief_of
 from tests.searching.contest.test_rules import THIRDS, TRAIN, held
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import CONTEST
+from ttsgraph.graphs import topologies
+from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem
-from ttsgraph.searching.methods.joint import LEAST, JointReinforce
+from ttsgraph.searching.methods.joint import LEAST, JointReinforce, reading_loses
 from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
@@ -59,6 +61,14 @@ def test_started_again_it_comes_to_the_same_and_its_history_has_its_edges(known:
     assert (one.graph, one.found_by) == (known[0].contenders[0].graph, CONTEST)
     trained = archive.table().query("split == 'train'")
     assert trained["iteration"].nunique() >= LEAST
+
+
+@pytest.mark.parametrize(("value", "spread", "loses"), [(0.3, 0.05, True), (0.5, 0.05, False)])
+def test_reading_loses_only_where_the_best_reader_is_clearly_worse(value, spread, loses):
+    reader = Candidate(topologies.chain(["a", "a"]), "chain", value, spread, n_scored=40)
+    voter = Candidate(topologies.parallel(["a"] * 3, "a", "voter"), "vote", 0.6, 0.05, n_scored=40)
+    assert ("40 questions" in reading_loses([voter, reader])) is loses
+    assert not reading_loses([voter])
 
 
 def test_what_is_run_is_new_within_the_share_of_calls_and_the_best_is_sent(known):

@@ -95,7 +95,9 @@ class Brief:
     sweeps with their scores, including graphs over the budget; it is empty without a pilot.
     `greedy` holds the pool members that always give a question the same answer, so that asking one
     of them twice adds nothing. `notes` are lines of further information about graphs, the most
-    informative first. `questions` maps the ids of training questions to their texts, for examples.
+    informative first. `reading` describes the evidence that calls of these models perform worse if
+    they read answers; it is "" if there is no such evidence. `questions` maps the ids of training
+    questions to their texts, for examples.
     """
 
     task: str
@@ -106,6 +108,7 @@ class Brief:
     pilot: Sequence[ScoredGraph] = ()
     greedy: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
+    reading: str = ""
     questions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

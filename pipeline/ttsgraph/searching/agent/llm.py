@@ -17,7 +17,7 @@ import numpy as np
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.graphs.distribution import GraphDistribution
-from ttsgraph.graphs.roles import ASSISTANT
+from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Chat, Message, estimate_tokens
 from ttsgraph.searching.agent import context
 from ttsgraph.searching.agent.answers import (
@@ -118,11 +118,17 @@ class LLMAgent(HeuristicAgent):
         # if the nodes' models are fixed, the prompt describes each of these models once
         models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
         knows_scaling = settings.insight_2 or settings.insight_3
+        without_call = [role for role in brief.roles if not get_role(role).calls_model]
+        notes = brief.notes
+        if brief.reading and without_call:
+            # Reading was measured on these very models, so it replaces the paper's general advice.
+            settings = settings.model_copy(update={"insight_2": False, "insight_3": False})
+            notes = [_votes_instead(brief.reading, without_call), *notes]
         tables = {
             **context.update_tables(distribution, history, brief, settings.evidence),
             "pool": context.pool_table(brief, models),
             "pilot": context.pilot_table(brief) if knows_scaling else [],
-            "notes": brief.notes,
+            "notes": notes,
         }
         prompt = self._prompt(
             "update",
@@ -131,6 +137,7 @@ class LLMAgent(HeuristicAgent):
             roles=distribution.roles,
             sink=distribution.ids[-1],
             open_models=open_models,
+            agent=settings,
             example=_example(distribution, kind),
         )
         answer, refused = self._ask("update", prompt, kind, distribution, brief)
@@ -205,6 +212,15 @@ class LLMAgent(HeuristicAgent):
         while text and estimate_tokens(text) > room - estimate_tokens(again):
             text = text[: len(text) * 3 // 4]
         return [Message("assistant", text or "(no answer)"), Message("user", again)]
+
+
+def _votes_instead(reading: str, without_call: Sequence[str]) -> str:
+    """Return advice for models whose calls perform worse when they read other answers."""
+    return (
+        f"On these models calls that read answers lose: {reading}. So give the calls no edges"
+        " between each other, and let a node without a call of its own"
+        f" ({' or '.join(without_call)}) join as many of them as the budget allows."
+    )
 
 
 def _example(distribution: GraphDistribution, kind: type[Update]) -> str:

@@ -21,6 +21,7 @@ be better.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -68,6 +69,9 @@ leaders have; expected number, per draw, of edges that no leader has; and share 
 probability that is spread evenly over all roles, and likewise over all models.
 """
 
+SURE = 2.0
+"""Number of standard errors that a difference must exceed to be taken for more than chance."""
+
 NEAR = 0.02
 """Difference in value at which a leader's weight falls to 1/e of the best leader's weight."""
 
@@ -97,6 +101,25 @@ def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
             forms.add(form_of(leader.graph))
     chosen += [leader for leader in others if leader not in chosen]
     return tuple(chosen[:LEADERS])
+
+
+def reading_loses(standings: Sequence[Candidate]) -> str:
+    """Return a comparison of the best candidate whose calls read answers with the best candidate
+    without such calls; "" if the former isn't clearly worse.
+    """
+    best: dict[bool, Candidate] = {}
+    for standing in sorted(standings, key=lambda standing: -standing.value):
+        best.setdefault(form_of(standing.graph)[0] > 0, standing)
+    if len(best) < 2:
+        return ""
+    lost = best[False].value - best[True].value
+    if lost <= SURE * math.hypot(best[False].spread, best[True].spread):
+        return ""
+    shown = (
+        f"{each.label}, {each.value:.3f} (+- {SURE * each.spread:.3f}, {each.n_scored} questions)"
+        for each in (best[True], best[False])
+    )
+    return "the best with such calls is expected at {}, the best without at {}".format(*shown)
 
 
 class Adam:
@@ -310,8 +333,8 @@ class JointReinforce(AgentReinforce):
         why = f"the best that was screened is expected to be {lead:+.3f} from the contest's winner"
         self.updates.move = Move(reason=why)
         if self.problem.agent.kind == "llm":
-            notes = self._notes(values, model)
-            self.updates.brief = replace(self.problem.brief, notes=notes)
+            notes, reading = self._notes(values, model), reading_loses(self.learnt.leaders)
+            self.updates.brief = replace(self.problem.brief, notes=notes, reading=reading)
             self.updates.apply(self.distribution)
         if self.updates.iteration % CHALLENGE_EVERY == 0:
             self._challenge(leads)
