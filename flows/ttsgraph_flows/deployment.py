@@ -99,9 +99,7 @@ class Challenger:
     def _record(
         self, champion: Version | None, deployed: DeployedVersion, made_by: str
     ) -> provenance.Provenance:
-        """Return the provenance of the selected graph, from the files of its search and of the
-        stages before that search. Raises DataError if one of them is missing or damaged.
-        """
+        """Return the graph's provenance. Raises DataError if a file is missing or damaged."""
         stage, start = self.stage, self.start
         summary = read_record(SearchRecord, self.folder / "search.json", made_by)
         history = history_of(self.folder, summary, made_by)
@@ -121,8 +119,8 @@ class Challenger:
             parent = provenance.Parent(version=champion.number, record_sha256=digest)
         budget = stage.profile.budget_on(stage.task)
         limits = {"metric": budget.cost.metric, "limit": budget.limit, "of": budget.of}
-        files = [self.folder / name for name in SEARCH_FILES]
-        files += [start / name for name in START_FILES if (start / name).exists()]
+        begun_with = [start / name for name in START_FILES if (start / name).exists()]
+        files = [*(self.folder / name for name in SEARCH_FILES), *begun_with]
         made = {
             name: run_that_made(stage, name, start / f"{name}.parquet") for name in START_STAGES
         }

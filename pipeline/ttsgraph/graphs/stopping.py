@@ -133,8 +133,15 @@ def stops(stop: Stop, known: Mapping[int, str | None], total: int) -> bool:
 
 
 def most_frequent(forms: Iterable[str | None]) -> str | None:
-    """Return the most frequent form (on a tie, the earliest), or None if there is no form."""
+    """Return the most frequent form (on a tie, the earliest), or None if there is no form. Forms of
+    two parts, separated by U+001F, are counted by their first part, then by the second one.
+    """
     votes = Counter(form for form in forms if form is not None)
+    if any("\x1f" in form for form in votes):
+        first = most_frequent(form.partition("\x1f")[0] for form in votes.elements())
+        votes = Counter(
+            {form: n for form, n in votes.items() if form.partition("\x1f")[0] == first}
+        )
     return max(votes, key=lambda form: votes[form]) if votes else None
 
 
@@ -142,6 +149,12 @@ def decided(known: Mapping[int, str | None], total: int) -> bool:
     """Return True if no missing answer can change which form is the most frequent (on a tie, the
     earliest).
     """
+    if any("\x1f" in form for form in known.values() if form):
+        firsts = {k: form and form.partition("\x1f")[0] for k, form in known.items()}
+        leader = most_frequent(firsts[place] for place in sorted(firsts))
+        led = {k: form if firsts[k] == leader else None for k, form in known.items()}
+        seconds = {k: form and form.partition("\x1f")[2] for k, form in led.items()}
+        return decided(firsts, total) and decided(seconds, total)
     left = total - len(known)
     places = [place for place in sorted(known) if known[place] is not None]
     votes = Counter(known[place] for place in places)

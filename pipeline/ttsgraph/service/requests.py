@@ -382,23 +382,19 @@ class FormedTask:
     def extract(self, text: str) -> str | None:
         """Return the text by which votes compare this answer, or None if they ignore it.
 
-        With tools, the first line of this text has the names of the called tools; it is empty for
-        an answer without calls. The calls or the answer follow.
+        With tools, this text has two parts (see `most_frequent`): the names of the called tools,
+        "" for an answer without calls, and the calls or the answer.
         """
         if not self.asked.tools:
             return normal_json(text)
         if (calls := calls_in(text)) is not None:
-            return "\n".join(calls) if all(map(self._fits, json.loads(calls[1]))) else None
+            return "\x1f".join(calls) if all(map(self._fits, json.loads(calls[1]))) else None
         form = normal_json(text) if self.asked.as_json else self.inner.extract(text)
-        return f"\n{text.strip() if form is None else form}"
+        return f"\x1f{text.strip() if form is None else form}"
 
     def _fits(self, call: Mapping[str, Any]) -> bool:
         """Return True if a call's tool exists and its arguments are an object, or empty."""
         return call["name"] in self._tools and isinstance(call["arguments"] or {}, dict)
-
-    def head(self, form: str) -> str:
-        """Return what a vote compares first: the called tools' names, or the whole JSON."""
-        return form.partition("\n")[0] if self.asked.tools else form
 
 
 def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:

@@ -157,7 +157,7 @@ def single_cases(pool: ModelPool) -> list[Case]:
     return [Case(topologies.single(model), {"model": model}) for model in pool]
 
 
-def pilot_cases(
+def pilot_cases(  # whole: one sweep after the other
     settings: PilotSettings,
     cost: CostModel,
     best_model: str,
