@@ -1,7 +1,5 @@
 """Baselines for a search: plain graphs of the best single models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ttsgraph.graphs import topologies

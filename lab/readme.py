@@ -4,8 +4,6 @@ make readme                       the last report's answer and pictures, then al
 python -m lab.readme --recorded   the blocks, from records in the tree
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -4,8 +4,6 @@ A docstring is an imperative sentence or a noun phrase. `make check` runs this; 
 output names the file, the line, the word found and a better one.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -5,8 +5,6 @@ and the search starts warm, from the champion's search.
 re-search ends by comparing its result with the champion.
 """
 
-from __future__ import annotations
-
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ The exit code is 1 if a bound does not hold.
 To add a benchmark, write a module with `measure() -> list[Ratio]`, and add its name to BENCHMARKS.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -5,8 +5,6 @@ The real stages, searcher and search loop make it, with the settings of the simu
 the candidates' scores are made up, because evaluating all candidates would take hours.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import chdir

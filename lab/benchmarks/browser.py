@@ -1,7 +1,5 @@
 """The system's Chromium, headless and without network access, for tests of pages."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

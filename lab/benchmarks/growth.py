@@ -2,8 +2,6 @@
 to compute its cost and hash, and to evaluate it against a stub server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import time

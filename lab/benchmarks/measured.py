@@ -1,7 +1,5 @@
 """Result of a benchmark: a measured ratio with its bound."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -2,8 +2,6 @@
 and time to open the page.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from contextlib import chdir

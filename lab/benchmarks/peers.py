@@ -7,8 +7,6 @@ For each of QUESTIONS questions, each peer runs three chains of four calls and a
 stub server. The hand-written peers make at most AT_ONCE parallel calls, like our client.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import json

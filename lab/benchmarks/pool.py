@@ -2,8 +2,6 @@
 environment to socket.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

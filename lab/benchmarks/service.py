@@ -9,8 +9,6 @@ answers with that name, so a mixed-up answer is noticed. The capacity of a serve
 from its core time, which other work disturbs least.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

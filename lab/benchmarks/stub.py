@@ -4,8 +4,6 @@ no time from the measured process.
 Its answer is constant or, with `echo`, the name in the request's messages, such as `request-17`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import subprocess

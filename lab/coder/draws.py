@@ -4,8 +4,6 @@ A draw has the same key as the call of a graph node without predecessors, so all
 best-of-n graphs and cascades can be replayed from draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

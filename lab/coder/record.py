@@ -5,8 +5,6 @@
 A recorded call is not made again, so the command can be stopped and run again at any time.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing

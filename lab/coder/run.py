@@ -10,8 +10,6 @@ from the same calls:
     python -m lab.coder.run humaneval --replay --out published/coder
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil
@@ -48,12 +46,7 @@ from ttsgraph_flows.verify import (
 SPLITS = Path("results/coder")
 
 
-def run(
-    tasks: tuple[str, ...],
-    seed: int,
-    folder: Path,
-    state: Path | None,
-) -> Params:
+def run(tasks: tuple[str, ...], seed: int, folder: Path, state: Path | None) -> Params:
     """Run all stages of these tasks in a separate folder, with the call cache in `state`, or, if
     `state` is None, with the published calls and without any model. Return the run's parameters.
     Raises the stages' errors.

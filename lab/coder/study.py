@@ -6,8 +6,6 @@ The comparison is on the questions that each split holds out. Missing searches a
 cache and endpoints or, with `--replay`, on published calls without any model.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from contextlib import chdir

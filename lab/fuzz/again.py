@@ -1,7 +1,5 @@
 """Continuation of a finished search with a new model in the pool, in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Small searches whose settings are drawn at random."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

@@ -1,7 +1,5 @@
 """Stand-ins for models in small searches, and questions that they can answer."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

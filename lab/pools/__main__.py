@@ -12,8 +12,6 @@ world is a pool's name (see named.yaml), a kind with a seed (see kinds.py), or g
 SOURCES.md); these files are in lab/pools.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

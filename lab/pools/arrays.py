@@ -5,8 +5,6 @@ A study of many worlds runs a hundred thousand graphs; with arrays, a graph of 2
 questions takes milliseconds. tests/lab/test_arrays.py compares the two distributions.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Client that answers from a table."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

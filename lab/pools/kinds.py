@@ -5,8 +5,6 @@ In pools of the EVEN kinds, no graph is more than a point more accurate than the
 In pools of the SPOKEN kinds, the texts of questions name topics or differ in length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

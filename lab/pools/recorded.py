@@ -8,8 +8,6 @@ and the row counts the call. A row is a search on a split of the record's questi
 `best_accuracy` are measured on all of them, and `p` compares the two.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from functools import cached_property

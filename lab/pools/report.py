@@ -1,7 +1,5 @@
 """Statistics of searches: a summary of their rows, and the differences between two files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 advance which form is best.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

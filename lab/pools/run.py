@@ -2,8 +2,6 @@
 questions, and the score of the best plain form on the same questions.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import multiprocessing

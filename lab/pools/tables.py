@@ -5,8 +5,6 @@ clusters, errors may overlap, replies may be unreadable, keys may be wrong, and 
 replies that it reads by a simple rule. All tables are simulated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

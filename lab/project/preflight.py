@@ -6,8 +6,6 @@ needs only Python's standard library, so it reads the profile with regular expre
 Exits with code 2 if the profile needs GPUs and there is none, or if there is no such profile.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -8,8 +8,6 @@ environment is the user's own. With `--only-look`, only the latter is checked. E
 settings are invalid.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -8,8 +8,6 @@ scikit-learn, and took no more time. BoTorch and Optuna's GP sampler would requi
 settings below are the best in a grid search on the same pool: 60.0 % on MATH and MMLU together.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ The learning rate is the best in a grid search on the simulated pool: 0.3 scored
 MMLU together; 0.1, as in the authors' released code, scored 55.8 %.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -2,8 +2,6 @@
 (paper, A.13).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lab.rivals.gptswarm import GPTSwarm

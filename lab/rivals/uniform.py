@@ -1,7 +1,5 @@
 """Start of a search without prior knowledge: uniform edges, roles and models (paper, A.11)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ttsgraph.graphs.budget import Budget

@@ -2,8 +2,6 @@
 processes. A stopped study can be resumed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os

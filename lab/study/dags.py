@@ -4,8 +4,6 @@ The paper's Listing 1 over-counts the unlabeled DAGs: it permutes nodes only wit
 and in index order, so it counts some isomorphic graphs more than once. The counts here are exact.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from fractions import Fraction

@@ -2,8 +2,6 @@
 file name of each plot say that its figures are simulated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

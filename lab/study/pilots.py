@@ -7,8 +7,6 @@ with the probability at which a node reads HYBRID_IN_DEGREE other nodes on avera
 that reads several others is a fuser; any other node is an assistant.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Plan of the study: its settings (lab/study.yaml) and the searches of each table."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -2,8 +2,6 @@
 both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,10 +56,7 @@ PILOTS = "Figures 1, 3 and 4, table 4: pilots"
 PILOT_FIGURES = ("figure_1", "figure_3", "figure_4a", "figure_4b", "figure_4c", "table_4")
 SCATTER = "Test score against what the search took"
 PLOTS = {
-    "table_1": {
-        "table_1": SCATTER,
-        "figure_9": "Best validation score by iteration",
-    },
+    "table_1": {"table_1": SCATTER, "figure_9": "Best validation score by iteration"},
     "table_3": {"table_3": SCATTER},
 }
 
@@ -116,11 +111,7 @@ def write_study(
 
 
 def _markdown(
-    folder: Path,
-    found: Mapping[str, pd.DataFrame],
-    pilot: pd.DataFrame,
-    best: str,
-    about: str,
+    folder: Path, found: Mapping[str, pd.DataFrame], pilot: pd.DataFrame, best: str, about: str
 ) -> str:
     parts = ["# The study, on the simulated pool", about]
     for name, head in HEADS.items():

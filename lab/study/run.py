@@ -1,7 +1,5 @@
 """One search of the study, from its questions to its test score, in one process and in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

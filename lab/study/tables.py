@@ -1,7 +1,5 @@
 """Tables of the study: means with their 95 % intervals over seeds, next to the paper's figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

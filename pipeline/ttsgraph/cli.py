@@ -1,7 +1,5 @@
 """The `ttsgraph` command line: a thin layer over the library."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """A found graph as a file: with the same replies, the executor's answer after the same calls."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Three commands, no edit: from questions and URLs to a served graph, at providers with habits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

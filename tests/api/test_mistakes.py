@@ -1,7 +1,5 @@
 """Mistakes of a first hour: each ends with one line that says what to do; nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

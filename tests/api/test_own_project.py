@@ -1,7 +1,5 @@
 """A project in a folder of its own: written by `ttsgraph init`, and run by DVC."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

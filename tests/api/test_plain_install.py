@@ -1,7 +1,5 @@
 """The wheel without extras in an empty environment: a project and a search."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Searching from Python: in ten lines, in a running loop, without the tools that stages need."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

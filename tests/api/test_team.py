@@ -1,7 +1,5 @@
 """A team that somebody has beside what a search finds for its cost."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

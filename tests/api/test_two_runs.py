@@ -1,7 +1,5 @@
 """Two `ttsgraph run` in one folder: the second says who is at work, and a dead one blocks none."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from ttsgraph.base.errors import DeploymentError, GraphError, InputError, SettingsError
-from ttsgraph.deployment.bundle import (
-    BUNDLE,
-    DeployedVersion,
-    Figures,
-    FileLoader,
-    Rung,
-)
+from ttsgraph.deployment.bundle import BUNDLE, DeployedVersion, Figures, FileLoader, Rung
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.tasks.base import Question

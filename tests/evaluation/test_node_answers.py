@@ -1,7 +1,5 @@
 """What each node of an evaluated graph answered, as a table, and the rates that follow."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Graphs some of whose prompts a provider refuses: the others go on, and none counts as wrong."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

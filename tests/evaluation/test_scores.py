@@ -1,7 +1,5 @@
 """Statistics of graded answers: where all are right or wrong, those of right and wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 

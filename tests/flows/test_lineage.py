@@ -294,10 +294,7 @@ AT_ONCE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("math.jsonl", b"\xff"), ("math.jsonl.dvc", b": [")],
-)
+@pytest.mark.parametrize(("name", "content"), [("math.jsonl", b"\xff"), ("math.jsonl.dvc", b": [")])
 def test_unreadable_promotions_are_named_also_without_an_alias(project, name, content):
     delete_alias(project)
     file = Path("promotions", name)

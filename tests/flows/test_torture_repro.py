@@ -5,8 +5,6 @@ of one that nothing disturbed.
 each of three stages; test_repro_ends.py stops it by signals.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -170,9 +168,7 @@ def essence(path: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[dict[str, Any], Any]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Any]]:
     """What a rebuilding ends with, in files and MLflow."""
     project = Tortured(tmp_path_factory.mktemp("undisturbed"))
     with one_prefect_server(project.folder / "server"):

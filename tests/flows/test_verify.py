@@ -29,12 +29,7 @@ from ttsgraph.base.errors import (
 from ttsgraph.base.files import md5
 from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
-from ttsgraph.models.recording import (
-    Call,
-    ReplayClient,
-    read_calls,
-    write_calls,
-)
+from ttsgraph.models.recording import Call, ReplayClient, read_calls, write_calls
 from ttsgraph.settings.profile import load_params
 from ttsgraph_flows import verify as verifying
 from ttsgraph_flows.compare_records import Equality

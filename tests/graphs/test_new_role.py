@@ -1,7 +1,5 @@
 """A role registered in one place takes part in contest, loops, costs, pictures and serving."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import cycle
 

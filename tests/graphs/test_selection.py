@@ -1,7 +1,5 @@
 """Roles that select: a judge has its model choose, a verifier takes what passes a check."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

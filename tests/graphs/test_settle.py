@@ -1,7 +1,5 @@
 """What stops and gates cost and answer by known answers: as the executor does it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Votes that stop when the answer is clear, and gates: the same answers for fewer calls."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Simulated worlds: as arrays they are the worlds that the text client answers in."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small whole searches of random settings: each ends in a result, or in an error about them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from lab.fuzz.cases import failures

@@ -212,10 +212,7 @@ def test_the_questions_of_the_page_are_those_of_the_tables(words, built):
 def test_every_command_that_takes_a_graph_takes_a_version_and_a_folder(built, tmp_path, name):
     with chdir(built.parents[1]):
         picture = tmp_path / "graph.svg"
-        for words in (
-            ["graph", "draw", name, "--out", str(picture)],
-            ["explain", name],
-        ):
+        for words in (["graph", "draw", name, "--out", str(picture)], ["explain", name]):
             done(*words)
         # A simulated pool has no endpoints that a program could ask, which is seen in the bundle.
         refused = ended("export", name, "--out", str(tmp_path / "a.py"))

@@ -150,7 +150,7 @@ class TestSettingsText:
                 lambda x: st.lists(x) | st.dictionaries(st.text(), x),
             ),
             min_size=1,
-        ),
+        )
     )
     @example({"_": {"-_": None, "._": "+.", "1_": "0x", "-.inf": ".nan"}})
     def test_what_is_added_is_what_is_read(self, entry: dict[str, object]) -> None:

@@ -1,7 +1,5 @@
 """The loop: what proposers ask for is run and learnt, all of them are told, until nobody asks."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """One rule says which graphs may run: whatever is proposed anywhere keeps it, and no other runs."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Iterator, Sequence

@@ -14,17 +14,7 @@ from starlette.responses import JSONResponse
 
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, ROOT
-from tests.support.service import (
-    ALONE,
-    FUSED,
-    NAME,
-    VOTED,
-    ask,
-    chat,
-    client_of,
-    deployed,
-    post,
-)
+from tests.support.service import ALONE, FUSED, NAME, VOTED, ask, chat, client_of, deployed, post
 from ttsgraph.service import app
 
 

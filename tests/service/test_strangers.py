@@ -115,10 +115,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 @pytest.mark.parametrize("half", HALVES)
 def test_a_flood_of_half_requests_keeps_nobody_from_an_answer(pool, half):
-    with (
-        deployed(pool, VOTED, max_connections=20) as url,
-        ExitStack() as flood,
-    ):
+    with deployed(pool, VOTED, max_connections=20) as url, ExitStack() as flood:
         for _ in range(60):
             flood.enter_context(half_asked(url, half))
             assert b" 200 OK" in sent(url, HEALTH)

@@ -21,10 +21,7 @@ def flag(spec: ServerSpec, name: str) -> str:
 
 
 def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path) -> None:
-    models = {
-        "a": HostedModel("models/a"),
-        "b/c": HostedModel("models/b"),
-    }
+    models = {"a": HostedModel("models/a"), "b/c": HostedModel("models/b")}
     specs = server_specs(VLLM, models, tmp_path)
     assert len({spec.port for spec in specs} - {0}) == 2
     assert specs[1].log == tmp_path / "b--c.log"

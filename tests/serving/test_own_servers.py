@@ -117,9 +117,7 @@ def test_a_wrong_key_model_or_address_is_told_from_the_others(name, server, tmp_
 
 
 NOWHERE = "http://127.0.0.1:9/v1"
-PRICES = {
-    "on-openrouter": {"prompt": 0.02, "completion": 0.03},
-}
+PRICES = {"on-openrouter": {"prompt": 0.02, "completion": 0.03}}
 
 
 @EVERY

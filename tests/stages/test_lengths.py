@@ -1,7 +1,5 @@
 """Costs that follow from measured lengths are what graphs cost, or a little more."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -6,8 +6,6 @@ in such a program are refused: for example, prompts that aren't chat, roles othe
 those that state their request, and answers of a kind whose parser isn't in finalanswer.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

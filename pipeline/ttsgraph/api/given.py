@@ -11,8 +11,6 @@ Proposers in the first layer answer independently. In further layers, the same p
 answers of the previous layer. The aggregator reads the answers of the last layer of proposers.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -2,8 +2,6 @@
 saved. A saved one is served and exported by commands.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

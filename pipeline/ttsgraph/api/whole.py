@@ -1,7 +1,5 @@
 """A whole search in one call: the steps of the stages, run in sequence in one folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace

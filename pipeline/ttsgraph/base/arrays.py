@@ -2,8 +2,6 @@
 can import them under TYPE_CHECKING only and doesn't load numpy.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

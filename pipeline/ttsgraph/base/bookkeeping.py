@@ -4,8 +4,6 @@ Result files therefore have the same bytes whenever the results are equal. No re
 bookkeeping.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from pathlib import Path

@@ -1,7 +1,5 @@
 """End of a command or a stage: one readable line on stderr and an exit code."""
 
-from __future__ import annotations
-
 import io
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Optional packages, and the extras that provide them."""
 
-from __future__ import annotations
-
 _MODULES = {
     "bayesian": "bayes_opt",
     "compare": "scipy",

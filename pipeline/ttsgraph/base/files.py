@@ -1,7 +1,5 @@
 """Small files that stages exchange, written atomically, and errors about unwritable places."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

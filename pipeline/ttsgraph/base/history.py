@@ -5,8 +5,6 @@ in bytes and the checksum of the entry's text reveal a line that was changed or 
 number, which starts at 0, reveals a line out of place. The first entry is a header.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Parsing of plain data into frozen pydantic models, with errors described in one line."""
 
-from __future__ import annotations
-
 import difflib
 import typing
 from collections.abc import Mapping

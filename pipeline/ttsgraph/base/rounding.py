@@ -6,8 +6,6 @@ expected values of graphs are rounded when they are computed. Values that are eq
 on every processor, so ties are broken in the same way everywhere: by the index in a list.
 """
 
-from __future__ import annotations
-
 DIGITS = 9
 """Significant digits of a rounded value, or decimal places of a rounded array of scores."""
 

@@ -4,8 +4,6 @@ An endpoint may repeat a key, so keys are removed from answers, printed lines an
 that contain a key are rejected, because settings end up in git, DVC and MLflow.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import itertools

@@ -3,8 +3,6 @@
 They are implemented here because SciPy would make up more than half of a plain installation.
 """
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 from typing import Any, Literal

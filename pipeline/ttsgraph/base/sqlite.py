@@ -1,7 +1,5 @@
 """Switching a database to SQLite's WAL mode, with retries."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import tenacity

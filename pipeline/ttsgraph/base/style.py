@@ -6,8 +6,6 @@ theme redraws nothing. SVG files contain both themes (`in_both_themes`), other f
 theme (`fixed`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

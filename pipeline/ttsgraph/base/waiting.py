@@ -1,7 +1,5 @@
 """Waiting for asynchronous work: in synchronous code, and for several pieces of it in parallel."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor

@@ -2,8 +2,6 @@
 `verify` and others), and for the cache of model calls.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

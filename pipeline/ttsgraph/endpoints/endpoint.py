@@ -6,8 +6,6 @@ A faulty server may send without end, compress gigabytes into a megabyte, or red
 elsewhere, so answers are read and decompressed up to a size limit, and redirects are not followed.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ Circuit-breaker packages reject calls while a server is down, but a search has t
 server or use a replica.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

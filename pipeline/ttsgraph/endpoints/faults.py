@@ -2,8 +2,6 @@
 and the cause of a failure with its remedy.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -2,8 +2,6 @@
 request is retried in another form, and the accepted form is kept.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

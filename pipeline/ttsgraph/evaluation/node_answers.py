@@ -3,8 +3,6 @@ details that a graph's score hides. A node repairs a question if all its inputs 
 answer is right, and breaks it if all its inputs are right and its answer is wrong.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

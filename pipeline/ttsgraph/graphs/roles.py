@@ -14,8 +14,6 @@ the question and the models' accuracies. Other modules refer to ASSISTANT, FUSER
 by name, as the building blocks of graphs; otherwise they rely on the attributes of a Role.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

@@ -7,8 +7,6 @@ answer classes have one entry for each of C cases, which are pairs of a sample a
 without a form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

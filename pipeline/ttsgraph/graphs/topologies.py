@@ -2,8 +2,6 @@
 and fixed baselines.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ which other nodes read and votes count, is the message's content, or its tool ca
 normal form: `{"tool_calls":[{"arguments":{...},"name":"..."}]}`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

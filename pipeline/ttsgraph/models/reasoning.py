@@ -1,7 +1,5 @@
 """Separation of a model's reasoning from its answer; reasoning is billed, but not passed on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

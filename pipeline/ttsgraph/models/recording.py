@@ -4,8 +4,6 @@ A recorded call is a content key with a completion and its measured latency, or 
 failure; the question is not recorded. Equal calls give equal files.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

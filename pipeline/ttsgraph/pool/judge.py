@@ -6,8 +6,6 @@ are cached and paid for. The judges' reliability is measured before they are use
 (ttsgraph/evaluation/judging.py).
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import statistics

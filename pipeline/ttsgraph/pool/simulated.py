@@ -27,8 +27,6 @@ Three traits are 0 in the calibrated tasks: `own` is the family-specific share o
 questions with a wrong key, for which the favourite counts as right.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

@@ -151,11 +151,7 @@ def _best(rows: Sequence[Row]) -> Row | None:
 
 
 def sentence_for(
-    test: TableSource,
-    row: Row,
-    pool: ModelPool,
-    alone: Iterable[Row] = (),
-    limit: float = math.inf,
+    test: TableSource, row: Row, pool: ModelPool, alone: Iterable[Row] = (), limit: float = math.inf
 ) -> Markup:
     """Return the sentence that recommends the graph of this test row.
 

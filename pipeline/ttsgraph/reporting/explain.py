@@ -1,7 +1,5 @@
 """Description of a graph as text: its size, what it does with a question, and what that costs."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 

@@ -99,10 +99,7 @@ def write_index(folder: Path) -> None:
 def page_templates(report: Report | None) -> Templates:
     """Return the templates with all filters and globals; `report` is None for the index."""
     templates = new_templates()
-    templates.filters |= {
-        "cut": figures.cut,
-        "json": json.loads,
-    }
+    templates.filters |= {"cut": figures.cut, "json": json.loads}
     templates.globals |= {
         "report": report,
         "style": _style(),

@@ -4,8 +4,6 @@ The check sends each model one short request, and changes nothing except the sto
 endpoints.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing

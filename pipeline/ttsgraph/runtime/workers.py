@@ -8,8 +8,6 @@ calls from it. If a worker dies, its piece is repeated: the calls already made a
 store, so the outcome is the same.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

@@ -3,8 +3,6 @@
 Before anything is written, everything is checked, and each model is called to test it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os

@@ -1,7 +1,5 @@
 """Cells of question files: texts, conversations, choices, and numbers as people write them."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

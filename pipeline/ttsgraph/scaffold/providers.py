@@ -4,8 +4,6 @@ A test call shows whether a model answers, how long its answers are, and what it
 reasoning model gets several questions, because its token use depends on the question.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fnmatch
 import math

@@ -2,8 +2,6 @@
 choose a grading.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -2,8 +2,6 @@
 comment at the end of a section stays where it is, above the new entry.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Rule that selects the graphs to run: optimistic value minus price, within a limit on calls."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -11,8 +11,6 @@ A search that is restarted repeats the same steps: earlier evaluations come from
 earlier calls from the call cache.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Ranking of validated graphs, and how certain it is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

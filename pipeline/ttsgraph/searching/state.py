@@ -6,8 +6,6 @@ correction grows with the number of questions that the graph was run on. So runn
 errors of the response model: a little for most graphs, almost completely for a rare outlier.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace

@@ -4,8 +4,6 @@ The table is an SQLite file that only its owner can read, and that several serve
 share. In each process, one background thread reads and writes it, in the order of the calls.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import time

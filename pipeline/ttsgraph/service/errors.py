@@ -1,7 +1,5 @@
 """Errors in OpenAI's format: {"error": {"message", "type", "param", "code"}} and an HTTP status."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus

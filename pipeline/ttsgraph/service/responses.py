@@ -1,7 +1,5 @@
 """Replies in OpenAI's formats, complete or as server-sent events."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import islice

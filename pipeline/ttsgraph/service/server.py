@@ -1,7 +1,5 @@
 """Running the server: keys, connections, and a shutdown that lets running requests finish."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import hashlib

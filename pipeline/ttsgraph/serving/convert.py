@@ -12,8 +12,6 @@ written atomically. Its file `ttsgraph.json` has the `revision`, which depends o
 precision and chat template, and identifies the model in every cached call.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ On a processor without instructions for bfloat16, bfloat16 runs at a fifth of th
 as fast as float32.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass

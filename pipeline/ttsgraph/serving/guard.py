@@ -9,8 +9,6 @@ SIGINT or SIGHUP, the guard sends SIGTERM to the whole tree and, after the grace
 exits with the command's status. A starter calls `start` and `end`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

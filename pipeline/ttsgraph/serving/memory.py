@@ -5,8 +5,6 @@ free. It subtracts weights, runtime and the measured peak of activations, and us
 cache of keys and values. The cache must hold one request of the longest context and one more block.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Check whether this machine meets the requirements of a profile's local servers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,12 +9,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.pool.spec import FACTS
 from ttsgraph.serving.environment import number_format, vllm_build
-from ttsgraph.serving.memory import (
-    GIB,
-    VALUE_BYTES,
-    hub_home,
-    weights_folder,
-)
+from ttsgraph.serving.memory import GIB, VALUE_BYTES, hub_home, weights_folder
 from ttsgraph.serving.placement import servers_of
 from ttsgraph.serving.running import hosted_model
 from ttsgraph.serving.servers import HUB_TOKEN, gpu_memory_gib

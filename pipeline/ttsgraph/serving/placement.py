@@ -6,8 +6,6 @@ at a time is added, as long as this balances the load better. A model's calls ar
 split evenly among its servers, and all GPUs to be equally fast.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

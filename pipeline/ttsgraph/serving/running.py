@@ -3,8 +3,6 @@
 Servers that another process keeps running (as in `make repro`) are used and left running.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ The servers run in a separate environment (`.venv-serve`), so this module import
 vLLM.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -11,8 +11,6 @@ lock however its process ends. Without users, the supervisor stops the servers. 
 under `guard.py`, which ends the server's process tree when the supervisor ends.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

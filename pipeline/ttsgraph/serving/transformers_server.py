@@ -8,8 +8,6 @@ batch's first request to the whole batch, and rejects no prompt for its length. 
 each request's own settings (`per_request_processors`) and reject prompts that don't fit.
 """
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections.abc import Callable, Sequence

@@ -2,8 +2,6 @@
 one method, and a warm search after models have joined the pool.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Rows of question files: JSON, tables as text, workbooks and Parquet files."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

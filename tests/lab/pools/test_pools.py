@@ -2,8 +2,6 @@
 that keep the budget.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -2,8 +2,6 @@
 that gets.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -24,13 +22,7 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.models.client import Usage, estimate_tokens
 from ttsgraph.searching.agent.answers import Combinations, OpenUpdate, Ranking, Update, read_answer
-from ttsgraph.searching.agent.base import (
-    History,
-    Preference,
-    ScoredGraph,
-    legal_counts,
-    scored,
-)
+from ttsgraph.searching.agent.base import History, Preference, ScoredGraph, legal_counts, scored
 from ttsgraph.searching.agent.heuristic import make_agent
 
 

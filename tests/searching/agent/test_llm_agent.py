@@ -136,10 +136,7 @@ def test_what_the_user_has_to_mend_is_said_and_nothing_is_applied(
 
 @pytest.mark.parametrize(
     ("reply", "reason"),
-    [
-        ((429, {"retry-after": "0"}, "{}"), "HTTP 429"),
-        ((200, {}, '{"choices": []}'), "choices"),
-    ],
+    [((429, {"retry-after": "0"}, "{}"), "HTTP 429"), ((200, {}, '{"choices": []}'), "choices")],
 )
 def test_what_fails_for_good_stops_the_run_with_its_state_kept(tmp_path, reply, reason):
     stub = agent_server(lambda body: NOTHING)

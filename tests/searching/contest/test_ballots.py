@@ -1,7 +1,5 @@
 """Votes over subsets of a pool: what they gain where errors overlap and where they don't."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Contenders and probes of tiny pools."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np

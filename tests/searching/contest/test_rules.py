@@ -1,7 +1,5 @@
 """The contest's rules on tiny pools, where each model says what a table says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace

@@ -2,8 +2,6 @@
 with a fake model by injection, where everything but the language model is real.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The loop after a contest: what it starts from, what it runs and spends, what it may replace."""
 
-from __future__ import annotations
-
 import asyncio
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`search.way: paper` is Algorithm 1 of arXiv 2511.00086: what is asked, run and changed, when."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 urn against its closed form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

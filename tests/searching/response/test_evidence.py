@@ -1,7 +1,5 @@
 """What is kept of evaluated graphs, call by call, and what greedy models are predicted to say."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The value of a graph: a prediction, corrected by what the graph did."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

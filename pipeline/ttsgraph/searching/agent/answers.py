@@ -7,8 +7,6 @@ its ids, roles and models are known, its edges go forward, its probabilities are
 graphs and multisets are within the budget. Nothing is repaired by guessing.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence

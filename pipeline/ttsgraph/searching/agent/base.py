@@ -3,8 +3,6 @@ search, further knowledge, legal model multisets, and exchanges with a language 
 the language model's answers is in answers.py.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -2,8 +2,6 @@
 entries, the most informative first; a prompt includes as many of them as its tokens allow.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import math

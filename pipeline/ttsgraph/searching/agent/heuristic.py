@@ -15,8 +15,6 @@ Each insight can be switched off: without insight 1 the start is random; without
 no target shape; and without insight 3 width and depth never change together.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence

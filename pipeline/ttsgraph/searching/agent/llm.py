@@ -5,8 +5,6 @@ An answer that is not legal is sent back once with its exact problems; the legal
 answer is used. Every exchange is recorded. The model is called through `speak`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

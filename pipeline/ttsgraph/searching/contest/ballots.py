@@ -8,8 +8,6 @@ gain per unit of price; several first voters are tried. All of this is arithmeti
 call is made.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ checks    answers one after another until one passes the check: all from one mod
 The contest measures which of them is best; this module knows only the score of each single model.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -2,8 +2,6 @@
 fixed model assignment (paper, Algorithm 1).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

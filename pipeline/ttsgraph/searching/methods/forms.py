@@ -16,8 +16,6 @@ checks, and a router.
    run out earlier, the search finds the best graph that was run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace

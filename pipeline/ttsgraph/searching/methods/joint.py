@@ -18,8 +18,6 @@ questions. The loop ends when its calls are used up, or earlier if no screened g
 be better.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence

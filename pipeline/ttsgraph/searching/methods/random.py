@@ -10,8 +10,6 @@ as several calls, so most graphs that are kept have far fewer nodes than the num
 within the budget.
 """
 
-from __future__ import annotations
-
 from ttsgraph.graphs.budget import Budget, calls_within
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph

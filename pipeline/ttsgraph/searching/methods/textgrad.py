@@ -2,8 +2,6 @@
 (paper, A.13).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ttsgraph.searching.agent.base import Brief, Counts, legal_counts

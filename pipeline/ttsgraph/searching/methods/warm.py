@@ -6,8 +6,6 @@ beats the last found graph on the same training questions, the search is finishe
 models of the best trial become the assignment, and the loop continues as in Agent-REINFORCE.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Value of a graph, from its prediction and from the results of running it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ distribution of difficulty; complementary models and deterministic models show u
 covariances.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

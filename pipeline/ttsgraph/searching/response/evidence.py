@@ -7,8 +7,6 @@ class is BLANK, which no vote counts. A call that several graphs make is stored 
 signature (`call_signatures`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

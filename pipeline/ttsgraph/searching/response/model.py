@@ -2,8 +2,6 @@
 models of its nodes.
 """
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from functools import partial
@@ -17,12 +15,7 @@ from ttsgraph.evaluation.compare import Difference
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
 from ttsgraph.graphs.settle import NodeOutcomes, Settled, answered
-from ttsgraph.searching.response.draws import (
-    fit_draws,
-    sample_draws,
-    sample_passing,
-    wrong_form,
-)
+from ttsgraph.searching.response.draws import fit_draws, sample_draws, sample_passing, wrong_form
 from ttsgraph.searching.response.evidence import BLANK, Evidence, call_signatures, revisions
 from ttsgraph.searching.response.reactions import Reactions, fit_reactions
 

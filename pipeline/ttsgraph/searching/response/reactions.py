@@ -8,8 +8,6 @@ hierarchical prior). If only some inputs are right, the log odds also depend on 
 inputs and on whether the right answer is the most frequent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ A route is learned only if its expected score exceeds the score of every candida
 more, and the score of every split of two candidates, by a hash of the question, at the same cost.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
