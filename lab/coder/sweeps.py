@@ -22,13 +22,12 @@ from codecheck.sandbox import SandboxLimits
 from lab.coder.draws import Draws, draws_of
 from lab.coder.record import caching_client
 from lab.readme import with_block
-from lab.vega import Spec, quantity
+from lab.vega import Spec, by_name, quantity
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, PromptRefused
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.base.state import STATE
-from ttsgraph.base.style import by_name
 from ttsgraph.evaluation.compare import outcomes_of, paired
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph

@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 
 from lab.study import paper
-from lab.vega import Spec, quantity
-from ttsgraph.base.style import by_name
-from ttsgraph.evaluation.over_seeds import mean_of
+from lab.study.over_seeds import mean_of
+from lab.vega import Spec, by_name, quantity
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.charts import Chart, chart_svg
 from ttsgraph.reporting.pictures import graph_svg, write_picture

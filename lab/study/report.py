@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 
 from lab.study import figures, paper, tables
+from lab.study.over_seeds import smallest_p
 from lab.study.plan import StudySettings
 from ttsgraph.base.files import write_text
 from ttsgraph.base.wording import counted
-from ttsgraph.evaluation.over_seeds import smallest_p
 from ttsgraph.settings.profile import Profile
 
 SEARCH_COLUMNS: Mapping[str, tuple[str, int]] = {

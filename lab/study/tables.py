@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from lab.study import paper
-from ttsgraph.evaluation.over_seeds import Mean, mean_of, paired_p
+from lab.study.over_seeds import Mean, mean_of, paired_p
 from ttsgraph.stages.records import require_equal_terms
 
 COSTS = ("calls", "tokens", "seconds")

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_1samp
 
+from lab.study.over_seeds import mean_of
 from ttsgraph.base.errors import CallFailed, SettingsError
 from ttsgraph.evaluation.compare import Difference, paired, paired_flips_p, shrunk
 from ttsgraph.evaluation.environment import Feedback, Grader, QuestionResult, mean_interval
 from ttsgraph.evaluation.objective import Objective, pareto_front
-from ttsgraph.evaluation.over_seeds import mean_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Usage

@@ -2,7 +2,6 @@
 
 _MODULES = {
     "bayesian": "bayes_opt",
-    "compare": "scipy",
     "dask": "distributed",
     "excel": "openpyxl",
     "flows": "dvc dvc_studio_client mlflow prefect sqlalchemy",

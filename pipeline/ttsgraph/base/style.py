@@ -1,9 +1,8 @@
-"""Colours, shapes and dashes of the page, plots and drawings, in a light and a dark theme.
+"""Colours of the page, plots and drawings, in a light and a dark theme.
 
-The hues are Okabe and Ito's, adjusted so that colour-blind people can distinguish them; shapes or
-dashes repeat the distinction. In a picture, each colour is a CSS variable, so that a change of
-theme redraws nothing. SVG files contain both themes (`in_both_themes`), other files only the light
-theme (`fixed`).
+The hues are Okabe and Ito's, adjusted so that colour-blind people can distinguish them. In a
+picture, each colour is a CSS variable, so that a change of theme redraws nothing. SVG files contain
+both themes (`in_both_themes`), other files only the light theme (`fixed`).
 """
 
 import re
@@ -32,8 +31,6 @@ SERIES = (
 COLOURS = TONES | {f"series-{k}": pair for k, pair in enumerate(SERIES)}
 """Light and dark colour of each CSS variable."""
 
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3])
 _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 
 
@@ -61,15 +58,6 @@ def in_both_themes(svg: str) -> str:
     dark_rules = f"@media (prefers-color-scheme: dark){{svg[data-themes]{{{''.join(rules)}}}}}"
     picture, _, after = fixed(svg).replace("<svg", "<svg data-themes=''", 1).rpartition("</svg>")
     return f"{picture}<style>{dark_rules}</style></svg>{after}"
-
-
-def by_name(names: list[str]) -> dict[str, Mapping[str, Any]]:
-    """Return Vega-Lite scales that assign each name a colour, a shape and a dash."""
-    looks = {"color": [colour(k) for k in range(len(SERIES))], "shape": SHAPES}
-    return {
-        channel: {"domain": names, "range": [values[k % len(values)] for k in range(len(names))]}
-        for channel, values in (looks | {"strokeDash": DASHES}).items()
-    }
 
 
 _GUIDE = {

@@ -38,7 +38,6 @@ NOTED_SHARE = 0.01
 
 ROUNDING = 1e-9
 NO_SPENDING = Expense()
-NO_LIMITS = LimitSettings()
 
 OVERHEAD_TOKENS = 64
 """Tokens reserved for a prompt's roles and turns, in addition to its texts."""

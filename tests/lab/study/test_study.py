@@ -15,12 +15,12 @@ import pytest
 from lab import python_path
 from lab.study import paper
 from lab.study.dags import labeled_dags, unlabeled_dags
+from lab.study.over_seeds import paired_p
 from lab.study.plan import Cell, load_study
 from lab.study.report import power
 from lab.study.run import Laboratory, run_cell
 from lab.study.tables import holm
 from tests.support.oracles import LABELED, UNLABELED
-from ttsgraph.evaluation.over_seeds import paired_p
 from ttsgraph.settings.profile import load_profile
 
 ROOT = Path(__file__).parents[3]

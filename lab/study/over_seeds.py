@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import t, wilcoxon
 
 from ttsgraph.evaluation.environment import CONFIDENCE
-
-TEST_OVER_SEEDS = "two-sided Wilcoxon signed-rank test over seeds, ties split"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,6 @@ def mean_of(values: Sequence[float]) -> Mean:
     mean = float(np.mean(values))
     half = math.inf
     if n > 1:
-        from scipy.stats import t  # from the extra `compare`
-
         spread = float(np.std(values, ddof=1))
         half = float(t.ppf((1 + CONFIDENCE) / 2, n - 1)) * spread / math.sqrt(n)
     return Mean(mean, mean - half, mean + half, n)
@@ -38,8 +35,6 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
     """Return the p-value of a Wilcoxon signed-rank test on pairs; 1 if all pairs are equal."""
-    from scipy.stats import wilcoxon  # from the extra `compare`
-
     differences = np.round(np.array(ours, dtype=float) - np.array(others, dtype=float), 12)
     if not differences.any():
         return 1.0
