@@ -122,10 +122,12 @@ def test_only_the_key_that_asked_judges_an_answer(pool, tmp_path):
         assert table.execute("select score from served").fetchall() == [(1.0,)]
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_a_file_that_is_no_table_is_named_before_anything_is_served(pool, tmp_path, older):
+@pytest.mark.parametrize("kind", ["other", "older", "folder"])
+def test_a_file_that_is_no_table_is_named_before_anything_is_served(pool, tmp_path, kind):
     file = tmp_path / "served.db"
-    if older:  # by an earlier version
+    if kind == "folder":
+        file.mkdir()
+    elif kind == "older":  # by an earlier version
         AnswerLog(file, 9).close()
         with sqlite3.connect(file) as table:
             table.execute("alter table served drop column asker")

@@ -106,6 +106,7 @@ BAD = {
     "nested too deep": (b"[" * 100_000, 400, None, "JSON"),
     "not an object": (b"[1]", 400, None, "found list"),
     "no messages": ({"model": NAME}, 400, "messages", "Field required"),
+    "an item": (chat() | {"messages": [{"type": "x"}]}, 400, "messages", "items of type 'x'"),
     "assistant last": (said("x", "assistant"), 400, "messages", "last message"),
     "empty question": (chat("  "), 400, "messages", "last message"),
     "output mode": (chat(response_format={"type": "xml"}), 400, "response_format", "json_schema"),
@@ -179,6 +180,19 @@ def test_what_fails_in_the_pool_is_told_without_its_address_and_breaks_nothing_e
             assert pool.url not in str(found.value)
         pool.reply = lambda body: "7"
         assert ask(url).choices[0].message.content == "7"
+
+
+def test_a_pool_that_is_down_is_told_at_once_and_used_again_when_it_is_back(pool):
+    with deployed(pool, max_retries=1) as url:
+        pool.reply = lambda body: JSONResponse({}, 503)
+        assert {post(url, chat()).status_code for _ in range(8)} == {502}
+        asked = len(pool.bodies)
+        assert post(url, chat()).status_code == 502
+        # The breaker is open: at most a look whether the server is back.
+        assert len(pool.bodies) - asked <= 1
+        pool.reply = lambda body: "7"
+        wait_until(lambda: post(url, chat()).status_code == 200)
+        assert {post(url, chat()).status_code for _ in range(4)} == {200}
 
 
 def test_an_answer_that_takes_too_long_is_given_up_and_the_work_behind_it_stops(pool, monkeypatch):

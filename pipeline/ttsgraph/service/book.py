@@ -58,12 +58,12 @@ class AnswerLog:
         self._rows = rows
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="served")
         made_private(path)
-        # Each `with self._table` is a transaction, which begins at its first write.
-        self._table = sqlite3.connect(
-            path, timeout=BUSY_S, isolation_level="IMMEDIATE", check_same_thread=False
-        )
-        self._table.row_factory = sqlite3.Row
         try:
+            # Each `with self._table` is a transaction, which begins at its first write.
+            self._table = sqlite3.connect(
+                path, timeout=BUSY_S, isolation_level="IMMEDIATE", check_same_thread=False
+            )
+            self._table.row_factory = sqlite3.Row
             write_ahead(self._table, BUSY_S)
             self._table.executescript(_TABLES)
         except sqlite3.DatabaseError as error:

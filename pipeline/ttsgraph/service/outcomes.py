@@ -56,8 +56,8 @@ class Judgement(BaseModel):
 class Outcomes:
     """Outcomes of a server's answers.
 
-    The loader is notified of A/B tests' decisions and of drift. Raises DataError if the table of
-    answers can't be used.
+    The loader is notified of A/B tests' decisions. Raises DataError if the table of answers can't
+    be used.
     """
 
     def __init__(self, settings: FeedbackSettings, metrics: Metrics, loader: Loader) -> None:

@@ -194,7 +194,7 @@ _OF_ITEMS = ("id", "status", "type", "phase")
 def _messages(items: Any) -> Any:
     """Return input items as chat messages; calls are part of the assistant message before them.
 
-    Raises ApiError for an item of another kind.
+    Raises ValueError for an item of another kind.
     """
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
@@ -215,8 +215,7 @@ def _messages(items: Any) -> Any:
             result = {"role": "tool", "tool_call_id": item.get("call_id")}
             found.append(result | {"content": item.get("output")})
         elif kind != "reasoning":
-            said = f"input: items of type {str(kind)[:40]!r} are not supported"
-            raise ApiError(400, said, "input")
+            raise ValueError(f"items of type {str(kind)[:40]!r} are not supported")
     return found
 
 
