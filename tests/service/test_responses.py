@@ -96,6 +96,7 @@ def test_events_are_numbered_and_a_cut_answer_is_incomplete(pool):
         ({"input": [{"type": "item_reference", "id": "1"}]}, "item_reference"),
         ({"input": [PICTURE]}, "input.0.content.0.type"),
         ({"extra_body": {"n": 2}}, "n is not supported"),
+        ({"input": openai.omit}, "input: Field required"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(pool, parameters, said):

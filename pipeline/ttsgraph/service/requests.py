@@ -443,8 +443,11 @@ async def read(request: Request, parse: Callable[[_Object], T], most: int) -> T:
         return parse(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        path = ".".join(map(str, first["loc"])) or "the request's body"
-        param = str(first["loc"][0]) if first["loc"] else None
+        where = [str(name) for name in first["loc"]]
+        if where == ["messages"] and request.url.path.endswith("/responses"):
+            where = ["input"]
+        path = ".".join(where) or "the request's body"
+        param = where[0] if where else None
         message = f"{path}: {first['msg'].removeprefix('Value error, ')}"
         raise ApiError(400, message, param) from None
     except ValueError:  # also raised for deep nesting or invalid UTF-8
