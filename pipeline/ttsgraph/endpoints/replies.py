@@ -11,12 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from ttsgraph.endpoints.faults import REFUSALS, Fault, bare, refusal
-from ttsgraph.models.actions import CALLS, pieces_of, text_of
+from ttsgraph.models.actions import CALLS, delta_of, text_of
 from ttsgraph.models.client import (
     Completion,
     Message,
     OnPiece,
-    Piece,
     Request,
     cut_at_stop,
     estimate_tokens,
@@ -113,7 +112,7 @@ class ReplyReader:
     `shown` is True once it has received one.
 
     The text is cut at the first stop sequence, because some servers ignore stop sequences. A
-    request with a form gets choices, as the endpoint sent them.
+    request with a form gets the choice, as the endpoint sent it.
     """
 
     def __init__(self, request: Request, on_piece: OnPiece | None = None) -> None:
@@ -122,7 +121,7 @@ class ReplyReader:
         self._form = request.form is not None
         self._stop = () if self._form else request.sampling.stop
         self._on_piece = on_piece
-        self._choices: dict[int, _Choice] = {}
+        self._choice: _Choice | None = None
         self._usage: dict[str, Any] = {}
         self._other: Any = None
         self._whole = False
@@ -143,7 +142,7 @@ class ReplyReader:
                 self._usage = usage
             if error := place.get("error"):
                 _check_error(error)
-        for choice in choices if self._form else choices[:1]:
+        for choice in choices[:1]:
             self._add_choice(choice)
 
     def _add_choice(self, choice: dict[str, Any]) -> None:
@@ -153,8 +152,7 @@ class ReplyReader:
             delta = {"content": choice["text"]}
         if not isinstance(delta, dict | None):
             raise Fault(_NO_CHOICES)
-        index = _detail(choice, "index") if self._form else 0
-        growing = self._choices.setdefault(index, _Choice())
+        growing = self._choice = self._choice or _Choice()
         new = growing.add(delta, choice)
         most = self._request.sampling.max_tokens
         if len(growing.raw) > 1000 + LONGEST_TOKEN * most:
@@ -162,28 +160,26 @@ class ReplyReader:
         if self._on_piece is not None:
             role = {} if growing.seen or not self._form else {"role": "assistant"}
             if text := growing.next_text(new, self._stop):
-                self._show({"index": index, "delta": role | {"content": text}, "logprobs": None})
+                self._show(role | {"content": text})
 
-    def _show(self, piece: Piece) -> None:
-        """Pass a piece to `on_piece`, unless it is empty."""
-        if self._on_piece is not None and (piece["delta"] or piece["logprobs"] is not None):
+    def _show(self, delta: dict[str, Any]) -> None:
+        """Pass a delta to `on_piece`, unless it is empty."""
+        if self._on_piece is not None and delta:
             self.shown = True
-            self._on_piece(piece)
+            self._on_piece({"delta": delta})
 
-    def _rest(self, index: int, choice: _Choice) -> Piece:
+    def _rest(self, choice: _Choice) -> dict[str, Any]:
         """Return the part of a finished choice that was not shown: the rest of its text and, for a
         request with a form, what isn't text.
         """
         grown = choice.text.startswith(choice.seen) and not choice.refusal
         rest = choice.text.removeprefix(choice.seen) if grown else ""
-        delta = {"content": rest} if rest else {}
+        delta: dict[str, Any] = {"content": rest} if rest else {}
         if not self._form:
-            return {"index": index, "delta": delta, "logprobs": None}
-        (piece,) = pieces_of([choice.whole(index)])
-        if choice.seen:
-            more = {name: piece["delta"].get(name) for name in ("refusal", CALLS)}
-            piece["delta"] = delta | {name: value for name, value in more.items() if value}
-        return piece
+            return delta
+        whole = delta_of(choice.whole()["message"])
+        more = {name: whole.get(name) for name in ("refusal", CALLS)}
+        return delta | {k: v for k, v in more.items() if v} if choice.seen else whole
 
     @property
     def tokens(self) -> tuple[int, int] | None:
@@ -197,24 +193,22 @@ class ReplyReader:
         """Return the completion once everything has arrived. Raises Fault if the reply is
         unusable.
         """
-        if not self._choices:
+        choice = self._choice
+        if choice is None:
             raise refusal(_NO_CHOICES, self._other)
         counts = _tokens(self._usage)
-        choices = sorted(self._choices.items())
-        for _, choice in choices:
-            choice.finish(self._stop)
-            if not self._whole and choice.reason is None and counts is None:
-                raise Fault("expected a finish_reason or token usage, but the stream ended first")
-        first = choices[0][1]
-        if first.refusal and not self._form:
+        choice.finish(self._stop)
+        if not self._whole and choice.reason is None and counts is None:
+            raise Fault("expected a finish_reason or token usage, but the stream ended first")
+        if choice.refusal and not self._form:
             kind = "expected an answer, found a refusal"
-            raise Fault(kind, meaning="filter", words=first.refusal)
-        for each in choices if self._on_piece is not None else ():
-            self._show(self._rest(*each))
-        whole = [choice.whole(index) for index, choice in choices] if self._form else []
-        text = whole_text(text_of(whole[0]["message"])) if whole else first.text
-        cut = first.cut and not whole
-        thoughts = "\n".join(choice.reasoning for _, choice in choices if choice.reasoning)
+            raise Fault(kind, meaning="filter", words=choice.refusal)
+        if self._on_piece is not None:
+            self._show(self._rest(choice))
+        whole = choice.whole() if self._form else None
+        text = whole_text(text_of(whole["message"])) if whole else choice.text
+        cut = choice.cut and not whole
+        thoughts = choice.reasoning
         prompt, written, thought, known = counts or self._estimated(text, thoughts, cut)
         if counts and thoughts and not thought:  # the reasoning's share of the characters
             thought = round(written * len(thoughts) / (len(thoughts) + len(text)))
@@ -226,7 +220,7 @@ class ReplyReader:
             reasoning=thoughts,
             reasoning_tokens=min(thought, written),
             known_tokens=min(known, prompt),
-            choices=json.dumps(whole) if whole else "",
+            choices=json.dumps([whole]) if whole else "",
             cut=cut,
             estimated=counts is None,
         )
@@ -241,7 +235,7 @@ class ReplyReader:
 
 @dataclass(slots=True)
 class _Choice:
-    """Accumulator of one choice. `said`: it has text, though perhaps an empty one. `odd`: it has
+    """Accumulator of a choice. `said`: it has text, though perhaps an empty one. `odd`: it has
     parts that aren't text. `seen` is the text that was returned for display.
     """
 
@@ -254,7 +248,6 @@ class _Choice:
     reason: Any = None
     cut: bool = False
     calls: list[dict[str, Any]] = field(default_factory=list)
-    logprobs: dict[str, list[Any]] = field(default_factory=dict)
     seen: str = ""
     _growing: dict[int, dict[str, Any]] = field(default_factory=dict)
     _held: str = ""
@@ -275,10 +268,6 @@ class _Choice:
             self.refusal += refused
         if calls := delta.get(CALLS):
             self._add_calls(calls)
-        if isinstance(logprobs := choice.get("logprobs"), dict):
-            for name, listed in logprobs.items():
-                if isinstance(listed, list):
-                    self.logprobs.setdefault(name, []).extend(listed)
         return new
 
     def _add_calls(self, parts: Any) -> None:
@@ -342,15 +331,15 @@ class _Choice:
         if not self.text and (self.odd or ending != "ended"):
             raise Fault(f"expected a text answer, found none, with finish_reason {shown}")
 
-    def whole(self, index: int) -> dict[str, Any]:
+    def whole(self) -> dict[str, Any]:
         """Return the choice as plain data."""
         # Next to calls, some servers send null and others an empty text: clients get what was sent.
         empty = "" if self.said or not (self.calls or self.refusal) else None
         message: dict[str, Any] = {"role": "assistant", "content": self.text or empty}
         message["refusal"] = self.refusal or None
         message |= {CALLS: self.calls} if self.calls else {}
-        ending = {"finish_reason": self.reason, "logprobs": self.logprobs or None}
-        return {"index": index, "message": message, **ending}
+        ending = {"finish_reason": self.reason, "logprobs": None}
+        return {"index": 0, "message": message, **ending}
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Answers that are more than one text: tool calls, JSON and several choices.
+"""Answers that are more than a text: tool calls and JSON.
 
 A choice is plain data as endpoints send it: {index, message, finish_reason, logprobs}. Its text,
 which other nodes read and votes count, is the message's content, or its tool calls as JSON in
@@ -6,7 +6,7 @@ normal form: `{"tool_calls":[{"arguments":{...},"name":"..."}]}`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 CALLS = "tool_calls"
@@ -41,16 +41,12 @@ def calls_in(text: str) -> tuple[str, str] | None:
         return None
 
 
-def pieces_of(choices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return complete choices as pieces of a stream, one piece per choice."""
-    pieces = []
-    for choice in choices:
-        delta = dict(choice["message"])
-        if delta.get(CALLS):
-            delta[CALLS] = [{"index": k, **call} for k, call in enumerate(delta[CALLS])]
-        piece = {"index": choice["index"], "delta": delta, "logprobs": choice.get("logprobs")}
-        pieces.append(piece)
-    return pieces
+def delta_of(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a complete message as one delta of a stream."""
+    delta = dict(message)
+    if delta.get(CALLS):
+        delta[CALLS] = [{"index": k, **call} for k, call in enumerate(delta[CALLS])]
+    return delta
 
 
 def _plain(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import re
 import sqlite3
 import threading
 import time
@@ -39,6 +40,8 @@ _INTACT = "intact(cast(key as blob), cast(value as blob), cast(checksum as blob)
 their types.
 """
 
+_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""Errors of SQLite; it can't decode its own messages about a damaged schema."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +53,7 @@ class CallCache:
     the file get the completion that was stored first for a key.
 
     Each entry has a checksum over key and value; a mismatch is reported and counts as a miss. A
-    file that SQLite can't read is renamed and reported, and a new one is started. Only `prune`
+    file that can't be read is renamed and reported, and a new one is started. Only `prune`
     drops calls; for it, the last use is stored in hours, so that reads seldom cause a write. Raises
     DataError if the file can't be opened or written (for example because the disk is full), and
     RunStopped for other failures.
@@ -65,7 +68,7 @@ class CallCache:
         self._turn = threading.Lock()
         try:
             self._open()
-        except sqlite3.DatabaseError as error:
+        except _UNREADABLE as error:
             self._start_again(error)
 
     def get(self, key: str) -> Completion | None:
@@ -138,11 +141,11 @@ class CallCache:
         with self._turn:
             try:
                 return self._store.execute(statement, values).fetchall()
-            except sqlite3.DatabaseError as error:
+            except _UNREADABLE as error:
                 self._start_again(error)
                 return self._store.execute(statement, values).fetchall()
 
-    def _open(self, broken: sqlite3.DatabaseError | None = None) -> None:
+    def _open(self, broken: Exception | None = None) -> None:
         """Open the file, or create it. A file that proved to be `broken` is renamed first, unless
         another process has done so.
         """
@@ -165,7 +168,7 @@ class CallCache:
             self._store.execute("pragma synchronous = normal")
             self._store.execute(_SCHEMA)
 
-    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+    def _set_aside(self, error: Exception) -> None:
         aside = self.path.with_name(f"broken-{self._inode}.db")
         for suffix in ("-wal", "-shm"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
@@ -177,11 +180,12 @@ class CallCache:
         )
         _log.warning(line, self.path, error, aside)
 
-    def _start_again(self, error: sqlite3.DatabaseError) -> None:
+    def _start_again(self, error: Exception) -> None:
         """Replace a broken file. Raises DataError or RunStopped if the file isn't to blame."""
         if why := unusable(error, self.path):
             raise DataError(f"call cache {why}") from None
-        if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError):
+        outside = isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError)
+        if outside and not re.match("no such (column|table)|table calls has", str(error)):
             raise RunStopped(
                 f"call cache {self.path}: can't read or write it: {error}; {GO_ON}"
             ) from None

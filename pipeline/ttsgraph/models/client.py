@@ -69,7 +69,7 @@ class Request:
 
     `replica` distinguishes the k identical calls of k parallel nodes. `schema` is the name and the
     JSON schema of the answer. `form` holds body parameters, as JSON, for answers other than one
-    text (tools, response_format, n, logprobs); the completion then has `choices`.
+    text (tools, response_format); the completion then has `choices`.
     """
 
     model: str
@@ -291,7 +291,7 @@ Begin = Callable[[Request], Completion | Awaitable[Completion]]
 
 
 Piece = dict[str, Any]
-"""Increment of an answer: {delta: {content}} for a text, {index, delta, logprobs} for a choice."""
+"""Increment of an answer: {delta: {content}}, with tool calls in the delta of a choice."""
 
 OnPiece = Callable[[Piece], object]
 

@@ -93,14 +93,15 @@ async def open_client(
         held.enter_context(rare_collections())
         own = _without_endpoints(profile, state)
         if own is None:
-            cache = store or held.enter_context(closing(open_cache(state)))
+            if store is None:  # an empty store is false
+                store = held.enter_context(closing(open_cache(state)))
             opened = partial(_online, profile, state)
             # Endpoints that are already running are checked before any work.
             here = profile.hosted or profile.elsewhere
             client = await held.enter_async_context(
                 aclosing(LazyClient(opened)) if here else opened()
             )
-            yield CachedClient(client, cache)
+            yield CachedClient(client, store)
         else:
             yield CachedClient(own)
 

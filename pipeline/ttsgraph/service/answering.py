@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ttsgraph.base.errors import CallFailed, ContextOverflow, FormRefused, PromptRefused
 from ttsgraph.evaluation.executor import NodeAnswer, Run, usage_of
 from ttsgraph.graphs.stopping import Patience
-from ttsgraph.models.actions import CALLS, pieces_of
+from ttsgraph.models.actions import CALLS, delta_of
 from ttsgraph.models.client import (
     OUTGOING,
     Completion,
@@ -249,7 +249,7 @@ class Answering:
             self._check(answer)
             self.choice = self._choice(answer)
             if not self.begun.is_set():
-                self._hand_over(*pieces_of([self.choice]))
+                self._hand_over({"delta": delta_of(self.choice["message"])})
             return answer
         finally:
             self._hand_over(None)
