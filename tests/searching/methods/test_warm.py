@@ -11,6 +11,7 @@ from ttsgraph.evaluation.found_by import GIVEN, of_loop
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import single
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
@@ -96,6 +97,23 @@ def test_it_goes_on_only_with_a_newcomer_that_is_better(score, ends):
         assert used(search.result()) == {NEW}
         assert search.origin(search.warm.graph, 3) == GIVEN
         assert search.origin(single(NEW), 3) == of_loop(3)
+
+
+def test_a_vote_goes_on_whose_last_node_names_a_model_that_is_over_the_budget():
+    roles = ("assistant", "voter")
+    limit = 0.9 * BRIEF.cost.single(NEW)
+    budget = Budget(BRIEF.cost, limit, 80, "mean", roles=roles)
+    brief = Brief("math", budget, BRIEF.single_scores, roles)
+    joins = "llama-3.2-1b"
+    last = topologies.with_sink(
+        topologies.parallel([OLD, OLD, NEW], NEW, "voter"), gate=Gate(0.0, (0, 1))
+    )
+    problem = Problem(brief, SETTINGS, AgentSettings(), {}, 1)
+    search = WarmReinforce(problem, LastSearch(last, (), (joins,)))
+    run_trials(search, lambda graph: 14 if used(graph) == {joins, NEW} else 8)
+    search.learn([(graph, feedback(9)) for graph in search.propose(SETTINGS.candidates)])
+    assert not search.finished
+    assert budget.admits(search.result())
 
 
 def test_archived_graphs_leave_out_what_the_pool_no_longer_has() -> None:

@@ -18,11 +18,12 @@ no target shape; and without insight 3 width and depth never change together.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
-from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.base.rounding import DIGITS
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
@@ -179,6 +180,8 @@ class HeuristicAgent:
         sink_role = best_sink_role(history, distribution.roles)
         centre = layout(distribution, best, sink_role, brief)
         proposal = layout(distribution, target, sink_role, brief) if target else centre
+        if centre is None:
+            return Move(proposal, why)
         place = {i: row for row, i in enumerate(distribution.ids)}
         before = distribution.edge_probabilities()
         wanted = np.zeros_like(before)
@@ -240,8 +243,8 @@ class HeuristicAgent:
                 for width in range(1, len(ids) + 1)
                 for depth in range(min(width, 2), (len(ids) - 1) // width + 2)
             ]
-            laid_out = {shape: layout(distribution, shape, ASSISTANT, brief) for shape in shapes}
-            self._fits[ids] = {shape for shape in shapes if shape_of(laid_out[shape]) == shape}
+            made = [(shape, layout(distribution, shape, ASSISTANT, brief)) for shape in shapes]
+            self._fits[ids] = {shape for shape, graph in made if graph and shape_of(graph) == shape}
         return self._fits[ids]
 
     def take_exchanges(self) -> list[Exchange]:
@@ -353,10 +356,10 @@ def neighbours(shape: Shape, trade: bool) -> set[Shape]:
 
 def layout(
     distribution: GraphDistribution, shape: Shape, sink_role: str, brief: Brief
-) -> CollaborationGraph:
+) -> CollaborationGraph | None:
     """Return a graph of parallel chains that lead into the sink. They use the last nodes before the
     sink, because growth starts at the sink (rule R-3). The graph is trimmed to the budget, so its
-    shape can differ from the requested one.
+    shape can differ from the requested one. Return None if the sink by itself is over the budget.
     """
     width, depth = shape
     inner = distribution.ids[:-1][-width * (depth - 1) :] if depth > 1 else ()
@@ -366,7 +369,9 @@ def layout(
     models = dict(zip(distribution.ids, distribution.assigned, strict=True))
     role = sink_role if width > 1 and width >= get_role(sink_role).min_in_degree else ASSISTANT
     nodes = (*(Node(i, ASSISTANT, models[i]) for i in inner), Node(sink, role, models[sink]))
-    return brief.budget.trim(CollaborationGraph(nodes, tuple(edges)))
+    with suppress(BudgetError):
+        return brief.budget.trim(CollaborationGraph(nodes, tuple(edges)))
+    return None
 
 
 def _nudge(p: float, move: float) -> float:
