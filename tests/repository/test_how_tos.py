@@ -94,6 +94,11 @@ def test_the_first_commands_of_a_page_lead_to_a_served_graph(page: str, tmp_path
             )
             _, said = typed(asked, folder, MY_KEY=KEY)
             assert re.search(r"\d", said.splitlines()[-1])
+            key = "two-key-of-a-reader"
+            with serve(stub(key, big=0.9)) as two:
+                added = block_with(page, "TWO_KEY").replace("https://two.example/v1", two)
+                typed(added, folder, TWO_KEY=key)
+            assert "api_key_env: TWO_KEY" in (folder / "profiles/mine.yaml").read_text()
     (served,) = re.findall(r"^ttsgraph serve (\S+)$", text, re.MULTILINE)
     name = FileLoader((folder / served,)).names[0]
     assert name == "my@found"

@@ -108,7 +108,8 @@ def candidates(
             source = "as the package genai-prices knows it"
         if price is None:
             unpriced[served_as] = (
-                f"{served_as}: expected its price; set it with --price {short}=0.1,0.3 ({PRICE})"
+                f"{served_as}: expected its price; set it with --price {short}=0.1,0.3 ({PRICE};"
+                " 0 if free)"
             )
             continue
         unlisted = {} if at in listed else {"listed": False}
