@@ -84,7 +84,7 @@ class Account:
             noted = _AccountFile.model_validate(checked_json(self.path, "search"))
         except (DataError, ValidationError):
             raise DataError(
-                f"{self.path}: expected the spending of this search, but the file is damaged;"
+                f"{self.path}: expected the spending of this stage, but the file is damaged;"
                 " delete the file to start again as if nothing had been spent"
             ) from None
         mine = noted.identity == self.identity
