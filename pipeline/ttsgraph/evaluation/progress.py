@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple, dataclass, replace
-from operator import add, sub
+from dataclasses import dataclass, replace
 
 from ttsgraph.models.client import Usage
 
@@ -53,11 +52,16 @@ class Expense:
     tokens: int = 0
     wall_s: float = 0.0
 
+    # Each call adds up expenses, so field by field: `astuple` copies deeply.
     def __add__(self, other: Expense) -> Expense:
-        return Expense(*map(add, astuple(self), astuple(other)))
+        return Expense(
+            self.dollars + other.dollars, self.tokens + other.tokens, self.wall_s + other.wall_s
+        )
 
     def __sub__(self, other: Expense) -> Expense:
-        return Expense(*map(sub, astuple(self), astuple(other)))
+        return Expense(
+            self.dollars - other.dollars, self.tokens - other.tokens, self.wall_s - other.wall_s
+        )
 
 
 Event = QuestionDone | IterationStart | BestScore | Expense | str
