@@ -24,7 +24,7 @@ from ttsgraph.searching.contest.contenders import OVER, STOPS
 WAVES = ((1,), (2, 1), (3, 1), (3, 2), (5, 2))
 
 GONE = -1
-"""ID that stands for a removed node among the nodes that a gate watches."""
+"""ID of a removed node among the nodes that a gate watches."""
 
 T = TypeVar("T")
 

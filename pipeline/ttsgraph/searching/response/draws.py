@@ -114,7 +114,7 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
 
 
 def _residual(counts: FloatArray, right: FloatArray, means: FloatArray) -> FloatArray:
-    """Return each model's accuracy on each question minus its mean, 0 where it was not asked."""
+    """Return each model's accuracy on each question minus its mean, 0 if it was not asked."""
     return np.where(counts > 0, right / np.maximum(counts, 1) - means[:, None], 0.0)
 
 
