@@ -132,7 +132,8 @@ def server_of(model: str) -> int:
     for guard in called(all_below(os.getpid()), "guard.py"):
         command = Path(f"/proc/{guard}/cmdline").read_bytes().decode().split("\0")
         if ("--served-model-name", model) in pairwise(command):
-            return children_of(guard)[0]
+            (server,) = children_of(guard)
+            return server
     raise LookupError(model)
 
 
