@@ -20,7 +20,7 @@ from ttsgraph.graphs.roles import ASSISTANT, FUSER, VOTER
 from ttsgraph.graphs.stopping import LOSSLESS
 from ttsgraph.models.client import Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.searching.agent.base import Brief, affordable, legal_counts
+from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import Contenders, probes, vote
 from ttsgraph.searching.contest.mutations import changed
@@ -69,9 +69,9 @@ def on_average(brief: Brief) -> Brief:
 
 
 def start_of(brief: Brief) -> dict[str, int]:
-    models = affordable(brief)
+    models = brief.affordable
     pair = dict.fromkeys(models[:2], 1)
-    return pair if legal_counts(pair, brief) else {models[0]: 1}
+    return pair if brief.admits(pair) else {models[0]: 1}
 
 
 def feedback(right: float, asked: Sequence[Question] = QUESTIONS) -> Feedback:
@@ -126,7 +126,7 @@ def test_whatever_is_proposed_may_run(seed):
 def test_arms_of_the_test_may_run(seed):
     brief = brief_of(seed)
     models = list(brief.cost.pool)
-    found = topologies.single(affordable(brief)[0])
+    found = topologies.single(brief.affordable[0])
     profile = pd.DataFrame({"model": models, "accuracy": np.linspace(0.3, 0.6, len(models))})
     graphs = [topologies.parallel([models[0]] * n, models[-1], FUSER) for n in (2, 5, 30)]
     row = {"accuracy": 0.9, "budget_units": 0.0, "sweep": "width", "label": ""}

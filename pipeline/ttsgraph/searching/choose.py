@@ -5,8 +5,13 @@ from collections.abc import Mapping
 
 from ttsgraph.base.arrays import IntArray
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.contest.contenders import HOPE, PRICE
 from ttsgraph.searching.response.evidence import Evidence, Planned
+
+HOPE = 0.5
+PRICE = 0.002
+"""Number of standard deviations added to a graph's expected value as optimism, and gain in value
+that one new call per question has to bring.
+"""
 
 
 def hopes_of(

@@ -278,6 +278,7 @@ async def find(
     contenders = problem.contenders
     state = State(problem.brief, train, val, rule=rule, learns=False)
     state.standings = [*contenders]
+    searcher.begin(state)
     terms = terms_of(problem.brief, rule, train[: rule.batch], val, contenders)
     bench.archive.event("terms", **terms)
     if contenders:
@@ -301,10 +302,8 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
     record(state, jobs, 1, bench)
     ranking = state.ranking
     ranking.error = jobs[0].ran.error
-    for job in jobs:
-        if not job.failed:
-            ranking.validated[job.graph] = job.ran
-            searcher.observe(job.graph, job.ran)
+    ranking.validated |= {job.graph: job.ran for job in jobs if not job.failed}
+    state.learn(jobs)
     best, first = state.standings[0], jobs[0].ran
     if searcher.finished:
         ranking.add_row(1, [], best.graph, first, best.value)

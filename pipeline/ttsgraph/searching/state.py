@@ -7,8 +7,8 @@ errors of the response model: a little for most graphs, almost completely for a 
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,9 +19,8 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import MeanCost
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief, Exchange
-from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.ranking import Ranking
-from ttsgraph.searching.response.calibration import latency_along, valued
+from ttsgraph.searching.response.calibration import Candidate, latency_along, valued
 from ttsgraph.searching.response.evidence import Evidence, Planned
 from ttsgraph.searching.response.model import ConstantModel, Predictor, ResponseModel
 from ttsgraph.settings.profile import SearchSettings
@@ -44,6 +43,19 @@ NOTHING = Feedback(())
 
 GraphAt = tuple[CollaborationGraph, IntArray]
 """Graph, and the indices of the questions that it is run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContestResult:
+    """Results of a contest, passed to the loop that follows: the answers of all nodes; the
+    contenders except routes, best first; the number of calls spent; and the seconds that a single
+    call of each model takes.
+    """
+
+    evidence: Evidence
+    leaders: tuple[Candidate, ...]
+    calls: int = 0
+    latencies: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -209,9 +221,8 @@ class State:
     def standing(self, graph: CollaborationGraph, model: Predictor) -> Candidate:
         """Return a labelled graph as a candidate, valued by a prediction and by its own results."""
         brief = self.brief
-        known = valued(graph, model, self.evidence, brief.objective, self.latency)
-        units = brief.cost.graph_cost(graph)
-        return Candidate(graph, self.labels[graph], units=units, **asdict(known))
+        named = self.labels[graph], brief.cost.graph_cost(graph)
+        return valued(graph, model, self.evidence, brief.objective, self.latency, *named)
 
     def latency(self, graph: CollaborationGraph) -> float:
         """Return the seconds that a question takes: as measured, or else the length of the critical
@@ -238,5 +249,4 @@ class State:
         standings without routes.
         """
         leaders = tuple(each for each in self.standings if each.graph.route is None)
-        known = len(self.train), self.calls, self.latencies()
-        return ContestResult(self.evidence, leaders, *known)
+        return ContestResult(self.evidence, leaders, self.calls, self.latencies())

@@ -22,7 +22,7 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.models.client import Usage, estimate_tokens
 from ttsgraph.searching.agent.answers import Combinations, OpenUpdate, Ranking, Update, read_answer
-from ttsgraph.searching.agent.base import History, Preference, ScoredGraph, legal_counts, scored
+from ttsgraph.searching.agent.base import History, Preference, ScoredGraph, scored
 from ttsgraph.searching.agent.heuristic import make_agent
 
 
@@ -113,7 +113,7 @@ class TestInitStages:
         starts = agent.select_instances(PAPER_BRIEF, preference, 4)
         assert sorted(preference.models) == sorted(PAPER_POOL)
         assert starts
-        assert all(legal_counts(counts, PAPER_BRIEF) for counts in starts)
+        assert all(PAPER_BRIEF.admits(counts) for counts in starts)
         assert all(exchange.refused for exchange in agent.take_exchanges())
 
 
@@ -143,7 +143,7 @@ class TestUpdatePrompt:
         assert sent == []
         assert "insight 1 is off" in preference.reason
         assert len({tuple(sorted(counts)) for counts in starts}) > 1
-        assert all(legal_counts(counts, PAPER_BRIEF) for counts in starts)
+        assert all(PAPER_BRIEF.admits(counts) for counts in starts)
 
 
 @cache

@@ -22,11 +22,11 @@ from ttsgraph.evaluation.found_by import CONTEST, of_loop
 from ttsgraph.evaluation.progress import BestScore, IterationStart, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, single
-from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import SEARCHERS, Problem, Searcher
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.searching.ranking import probability_best
+from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.records import require_equal_terms
 from ttsgraph.stages.schemas import Candidates, Trajectory, check

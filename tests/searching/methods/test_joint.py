@@ -12,11 +12,12 @@ from tests.searching.contest.test_rules import THIRDS, TRAIN, held
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.graphs import topologies
-from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem
 from ttsgraph.searching.methods.joint import LEAST, JointReinforce, reading_loses
 from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
+from ttsgraph.searching.response.calibration import Candidate
+from ttsgraph.searching.state import Proposal, State
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 
@@ -72,13 +73,16 @@ def test_reading_loses_only_where_the_best_reader_is_clearly_worse(value, spread
 def test_what_is_run_is_new_within_the_share_of_calls_and_the_best_is_sent(known):
     problem, environment = known
     environment = deepcopy(environment)
+    every = environment.questions
     loop = JointReinforce(problem)
+    state = State(problem.brief, every[:TRAIN], every[TRAIN:], rule=problem.settings)
+    loop.begin(state)
     assert not loop.finished
     assert loop.result() == problem.contenders[0].graph
     assert loop.initial() is None
     seen: list[str] = []
     before = environment.calls
-    train = environment.questions[: len(loop.batch)]
+    train = every[: len(state.batch)]
     for number in range(1, 5):
         graphs = loop.propose(3)
         assert 1 <= len(graphs) <= 3
@@ -87,7 +91,9 @@ def test_what_is_run_is_new_within_the_share_of_calls_and_the_best_is_sent(known
         seen += [graph.content_hash for graph in graphs]
         # At most, as two graphs may share new calls; until the first challenger is sent.
         assert 0 < environment.calls - before <= loop.spent
-        loop.learn(list(zip(graphs, results, strict=True)))
+        scored = list(zip(graphs, results, strict=True))
+        state.learn([Proposal(graph, state.batch, ran=ran) for graph, ran in scored])
+        loop.learn(scored)
         assert loop.updates.iteration == number
         assert (loop.result() != problem.contenders[0].graph) == (number == 4)
     assert len({*seen}) == len(seen)

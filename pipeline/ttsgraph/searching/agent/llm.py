@@ -17,18 +17,8 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Chat, Message, estimate_tokens
-from ttsgraph.searching.agent import context
-from ttsgraph.searching.agent.answers import (
-    A,
-    Combinations,
-    Move,
-    OpenUpdate,
-    Ranking,
-    Update,
-    apply_update,
-    edge_probabilities,
-    read_answer,
-)
+from ttsgraph.searching.agent import answers, context
+from ttsgraph.searching.agent.answers import Move
 from ttsgraph.searching.agent.base import (
     ANSWERS,
     Brief,
@@ -37,7 +27,6 @@ from ttsgraph.searching.agent.base import (
     History,
     Preference,
     Trial,
-    affordable,
 )
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
 from ttsgraph.settings.profile import AgentSettings
@@ -76,14 +65,14 @@ class LLMAgent(HeuristicAgent):
         """
         if not self.settings.insight_1:
             return super().select_family_size(brief, trials)
-        models = affordable(brief)
+        models = brief.affordable
         tables = {
             "candidates": context.pool_table(brief, models),
             "trials": context.trial_table(trials) or ["(none)"],
             "pilot": context.pilot_table(brief),
         }
         prompt = self._prompt("family_size", brief, tables, example=json.dumps(models[0]))
-        answer, _ = self._ask("family_size", prompt, Ranking, brief)
+        answer, _ = self._ask("family_size", prompt, answers.Ranking, brief)
         if not answer.ranking:
             return super().select_family_size(brief, trials)
         models.sort(key=lambda model: -brief.single_scores.get(model, 0.0))
@@ -94,14 +83,14 @@ class LLMAgent(HeuristicAgent):
         if not self.settings.insight_1:
             return super().select_instances(brief, preference, limit)
         tables = {
-            "candidates": context.pool_table(brief, affordable(brief)),
+            "candidates": context.pool_table(brief, brief.affordable),
             "preference": preference.models,
             "pilot": context.pilot_table(brief),
         }
         values = {"limit": limit, "max_nodes": brief.budget.max_nodes}
         example = json.dumps(preference.models[0])
         prompt = self._prompt("instances", brief, tables, example=example, **values)
-        answer, _ = self._ask("instances", prompt, Combinations, brief)
+        answer, _ = self._ask("instances", prompt, answers.Combinations, brief)
         different = {frozenset(each.counts.items()): each.counts for each in answer.combinations}
         return [*different.values()][:limit] or super().select_instances(brief, preference, limit)
 
@@ -112,7 +101,7 @@ class LLMAgent(HeuristicAgent):
         """
         settings = self.settings
         open_models = bool(distribution.open_models().any())
-        kind = OpenUpdate if open_models else Update
+        kind = answers.OpenUpdate if open_models else answers.Update
         # if the nodes' models are fixed, the prompt describes each of these models once
         models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
         knows_scaling = settings.insight_2 or settings.insight_3
@@ -139,7 +128,7 @@ class LLMAgent(HeuristicAgent):
             example=_example(distribution, kind),
         )
         answer, refused = self._ask("update", prompt, kind, distribution, brief)
-        apply_update(answer, distribution)
+        answers.apply_update(answer, distribution)
         return Move(answer.graph.graph if answer.graph else None, answer.reason, refused)
 
     def _prompt(
@@ -172,7 +161,9 @@ class LLMAgent(HeuristicAgent):
             )
         return within(limit - fixed)
 
-    def _ask(self, stage: str, prompt: str, kind: type[A], *known: Any) -> tuple[A, list[str]]:
+    def _ask(
+        self, stage: str, prompt: str, kind: type[answers.A], *known: Any
+    ) -> tuple[answers.A, list[str]]:
         """Ask for an answer; if it has problems, send them back once. Return the legal part of the
         last answer, and its problems.
         """
@@ -182,7 +173,7 @@ class LLMAgent(HeuristicAgent):
         for attempt in range(1, ANSWERS + 1):
             reply = self._speak(messages, stage, schema)
             done = reply.completion
-            answer, problems = read_answer(done.text, kind, *known)
+            answer, problems = answers.read_answer(done.text, kind, *known)
             if problems and done.completion_tokens >= self.settings.max_tokens:
                 problems.insert(0, f"it was cut off at {done.completion_tokens} tokens; write less")
             again = attempt < ANSWERS and bool(problems)
@@ -221,12 +212,12 @@ def _votes_instead(reading: str, without_call: Sequence[str]) -> str:
     )
 
 
-def _example(distribution: GraphDistribution, kind: type[Update]) -> str:
+def _example(distribution: GraphDistribution, kind: type[answers.Update]) -> str:
     """Return an example of an answer in JSON, with current values, so that repeating it changes
     nothing. Its graph is a chain of the last two nodes.
     """
     tail = distribution.ids[-2:]
-    edges = list(edge_probabilities(distribution).items())[-1:]
+    edges = list(answers.edge_probabilities(distribution).items())[-1:]
     nodes = zip(tail, distribution.assigned[-2:], strict=True)
     why = {"reason": "..."}
     example: dict[str, Any] = {

@@ -24,7 +24,7 @@ from ttsgraph.graphs.budget import calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import Stop
-from ttsgraph.searching.agent.base import Brief, affordable, in_words
+from ttsgraph.searching.agent.base import Brief, in_words
 from ttsgraph.searching.contest import contenders as forms
 from ttsgraph.searching.contest.contenders import Labelled
 from ttsgraph.searching.response.evidence import BLANK
@@ -189,7 +189,7 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
         return {}
     stops = brief.budget.of == "mean" and brief.cost.metric != "runtime" and not brief.joint
     limit = brief.budget.limit * (MEAN_REACH if stops else 1.0)
-    prices = {model: brief.cost.single(model) for model in affordable(brief)}
+    prices = {model: brief.cost.single(model) for model in brief.affordable}
     if brief.cost.metric == "runtime":  # voters run in parallel, so another voter adds no time
         prices = dict.fromkeys(prices, brief.budget.limit / most)
     counts = {model: calls_within(limit, price, most - 1) + 1 for model, price in prices.items()}

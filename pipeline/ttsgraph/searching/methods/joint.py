@@ -29,20 +29,19 @@ import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
-from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.searching.agent.answers import Move
-from ttsgraph.searching.agent.base import affordable, in_words
-from ttsgraph.searching.choose import hopes_of, shortlist
-from ttsgraph.searching.contest.contenders import HOPE, Candidate, form_of
+from ttsgraph.searching.agent.base import in_words
+from ttsgraph.searching.choose import HOPE, hopes_of, shortlist
+from ttsgraph.searching.contest.contenders import form_of
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
-from ttsgraph.searching.response.calibration import GraphValue, latency_along, valued
+from ttsgraph.searching.response.calibration import Candidate, latency_along, valued
 from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import LOOP_SHARE
@@ -156,10 +155,6 @@ class JointReinforce(AgentReinforce):
         self.leaders = leaders_of(self.learnt.leaders)
         super().__init__(problem)
         self.updates.move = Move(reason="start: the contest's leaders laid out")
-        self.evidence = copy.deepcopy(self.learnt.evidence)
-        # indices, in the evidence, of the batch and of the validation questions
-        self.batch = np.arange(min(problem.settings.batch, self.learnt.train))
-        self.val = np.arange(self.learnt.train, len(self.evidence.questions))
         self.incumbent = self._result = problem.contenders[0].graph
         tables = self.distribution.theta, self.distribution.pi, self.distribution.psi
         self.optimizers = [Adam(RATE, table.shape) for table in tables]
@@ -212,10 +207,11 @@ class JointReinforce(AgentReinforce):
         done = self.updates.iteration >= LEAST
         return self.problem.calls <= 0 or (done and (self._out or self._result == self.incumbent))
 
-    def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Learn from an evaluated graph, such as a contender on the validation questions."""
-        if all(result.nodes for result in feedback.results if result.correct is not None):
-            self.evidence.add(graph, feedback)
+    def begin(self, state: State) -> None:
+        """Give the state a copy of the contest's evidence, to which the loop adds its own."""
+        self.state = state
+        state.evidence = copy.deepcopy(self.learnt.evidence)
+        state.learns = True
 
     def _refit(self) -> ResponseModel:
         """Return the response model fitted to all evidence; its random numbers depend only on the
@@ -223,19 +219,19 @@ class JointReinforce(AgentReinforce):
         """
         rng = np.random.default_rng([self.problem.seed, 3, self.updates.iteration])
         models = tuple(self.problem.brief.cost.pool)
-        return ResponseModel(self.evidence, models, rng, SAMPLES)
+        return ResponseModel(self.state.evidence, models, rng, SAMPLES)
 
     def _valued(
         self, graphs: Iterable[CollaborationGraph], model: ResponseModel
-    ) -> dict[CollaborationGraph, GraphValue]:
+    ) -> dict[CollaborationGraph, Candidate]:
         """Return the values of graphs under the objective."""
         seconds = partial(latency_along, alone=self.learnt.latencies)
         objective = self.problem.brief.objective
-        return {g: valued(g, model, self.evidence, objective, seconds) for g in graphs}
+        return {g: valued(g, model, self.state.evidence, objective, seconds) for g in graphs}
 
     def _price(self, graph: CollaborationGraph) -> int:
         """Return the number of new calls that running a graph on the batch makes."""
-        return self.evidence.new_calls(graph, self.batch)
+        return self.state.evidence.new_calls(graph, self.state.batch)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return the drawn and edited graphs that are worth running: at least one, and at most
@@ -245,13 +241,14 @@ class JointReinforce(AgentReinforce):
         screened = {graph: (v.value, v.spread) for graph, v in self._screen().items()}
         best = sorted(screened, key=lambda g: -screened[g][0] - HOPE * screened[g][1])[:WATCHED]
         new = [g for g in best if g.content_hash not in self._ran and brief.budget.admits(g)]
-        hopes = hopes_of({graph: screened[graph] for graph in new}, self.evidence, self.batch)
+        run = self.state.evidence, self.state.batch
+        hopes = hopes_of({graph: screened[graph] for graph in new}, *run)
         left = LOOP_SHARE * (self.learnt.calls + self.problem.calls) - self.spent
         allowed = left / max(1, LEAST - self.updates.iteration)
         picked = self.updates.proposals
         cost = sum(map(self._price, picked))
         room = count - len(picked)
-        more = shortlist(hopes, self.evidence, self.batch, room, allowed - cost)
+        more = shortlist(hopes, *run, room, allowed - cost)
         picked += [graph for graph in more if graph not in picked][:room]
         cost = sum(map(self._price, picked))
         if not cost and self.updates.iteration < LEAST:  # run at least one new candidate
@@ -261,13 +258,13 @@ class JointReinforce(AgentReinforce):
             cost = sum(map(self._price, cheapest))
         self._out = not picked
         if not picked:  # an iteration has to run a graph: choose the one with the fewest new calls
-            call = topologies.single(min(affordable(brief), key=brief.cost.single))
+            call = topologies.single(min(brief.affordable, key=brief.cost.single))
             picked = [min([*hopes, call], key=lambda g: self._price(g) if g in hopes else 0)]
         self.spent += cost
         self._ran |= {graph.content_hash for graph in picked}
         return picked[:count]
 
-    def _screen(self) -> dict[CollaborationGraph, GraphValue]:
+    def _screen(self) -> dict[CollaborationGraph, Candidate]:
         """Return draws, edits, proposals and the best graphs so far, with their values. Store the
         draws for the gradient, and update the list of the best graphs.
         """
@@ -320,8 +317,6 @@ class JointReinforce(AgentReinforce):
         language model, and challenge the contest's winner at regular intervals.
         """
         self.updates.report(results)
-        for graph, feedback in results:
-            self.observe(graph, feedback)
         self._climb()
         model = self._refit()
         values = {g: known.value for g, known in self._valued(self._best, model).items()}
@@ -342,7 +337,7 @@ class JointReinforce(AgentReinforce):
         validation is affordable; otherwise try the next graph.
         """
         for graph in sorted(leads, key=lambda g: -leads[g]):
-            price = self.evidence.new_calls(graph, self.val)
+            price = self.state.evidence.new_calls(graph, self.state.val_places)
             paid = price <= self.problem.calls - self.spent
             if paid and leads[graph] > LEAD and graph != self._result:
                 self.spent += price

@@ -21,8 +21,8 @@ from ttsgraph.graphs.distribution import KEPT_DECIMALS, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
 from ttsgraph.searching.agent.base import Brief, Exchange
-from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.methods.base import Searcher
+from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
