@@ -215,7 +215,7 @@ async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
     table = bench.archive.table()
     return _row(cell, test, ledger, found.graph, cost) | {
         "contender": found.contender,
-        "val_score": found.val_accuracy,
+        "val_score": found.validation.accuracy,
         "naive_calls": int(table["calls"].sum()),
         "init_calls": init_calls,
         "candidates": int((table["split"] == "train").sum()),

@@ -22,7 +22,7 @@ from ttsgraph.models.client import AgentReply, Completion
 from ttsgraph.searching.agent.base import family_size_trials
 from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.loop import Bench, find
-from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
@@ -83,7 +83,7 @@ def ran(profile):
     archive = Archive()
     snapshots: list[dict[str, Any]] = []
     archive.event = lambda kind, **told: snapshots.append({"type": kind, **told})  # type: ignore[method-assign]
-    searcher, bench = make_searcher("agent_reinforce", problem), Bench(environment, archive)
+    searcher, bench = searcher_class("agent_reinforce").of(problem), Bench(environment, archive)
     found, _ = asyncio.run(find(searcher, search, bench, every[:TRAIN], every[TRAIN:]))
     return trace, [told for told in snapshots if told["type"] == "iteration"], found, brief
 

@@ -181,7 +181,6 @@ class Searcher(Proposer):
         TTSGraphError if a plug-in proposes more or fewer graphs than requested.
         """
         rule = state.rule
-        assert rule is not None, "expected a rule with the number of candidates"
         if state.iteration > rule.max_iterations:
             return []
         if state.iteration == 1:
@@ -250,10 +249,3 @@ def searcher_class(name: str) -> type[Searcher]:
             f"unknown method {name!r}; known methods: {', '.join(sorted(SEARCHERS))}"
         )
     return SEARCHERS[name]
-
-
-def make_searcher(name: str, problem: Problem) -> Searcher:
-    """Return a searcher for a problem by the name of its method. Raises the same errors as
-    `searcher_class`.
-    """
-    return searcher_class(name).of(problem)

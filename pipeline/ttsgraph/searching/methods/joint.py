@@ -37,7 +37,7 @@ from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.searching.agent.answers import Move
 from ttsgraph.searching.agent.base import in_words
 from ttsgraph.searching.choose import HOPE, hopes_of, shortlist
-from ttsgraph.searching.contest.contenders import form_of
+from ttsgraph.searching.contest.contenders import Form, form_of
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
@@ -90,14 +90,12 @@ def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return the leaders: the best candidate, then the best candidates of other forms that aren't
     clearly worse, and then the next best candidates of any form.
     """
-    first, *others = standings
-    chosen, forms = [first], {form_of(first.graph)}
-    for leader in others:
-        if leader.value + leader.spread >= first.value and form_of(leader.graph) not in forms:
-            chosen.append(leader)
-            forms.add(form_of(leader.graph))
-    chosen += [leader for leader in others if leader not in chosen]
-    return tuple(chosen[:LEADERS])
+    best: dict[Form, Candidate] = {}
+    for leader in standings:
+        if leader.value + leader.spread >= standings[0].value:
+            best.setdefault(form_of(leader.graph), leader)
+    chosen = list(best.values())
+    return (*chosen, *(leader for leader in standings if leader not in chosen))[:LEADERS]
 
 
 def reading_loses(standings: Sequence[Candidate]) -> str:
@@ -218,8 +216,7 @@ class JointReinforce(AgentReinforce):
         seed and the iteration, not on how often it is fitted.
         """
         rng = np.random.default_rng([self.problem.seed, 3, self.updates.iteration])
-        models = tuple(self.problem.brief.cost.pool)
-        return ResponseModel(self.state.evidence, models, rng, SAMPLES)
+        return self.state.response(SAMPLES, rng)
 
     def _valued(
         self, graphs: Iterable[CollaborationGraph], model: ResponseModel
@@ -238,29 +235,26 @@ class JointReinforce(AgentReinforce):
         `count`.
         """
         brief = self.problem.brief
-        screened = {graph: (v.value, v.spread) for graph, v in self._screen().items()}
-        best = sorted(screened, key=lambda g: -screened[g][0] - HOPE * screened[g][1])[:WATCHED]
-        new = [g for g in best if g.content_hash not in self._ran and brief.budget.admits(g)]
+        screened = sorted(self._screen().values(), key=lambda c: -c.value - HOPE * c.spread)
+        known = [each for each in screened[:WATCHED] if brief.budget.admits(each.graph)]
         run = self.state.evidence, self.state.batch
-        hopes = hopes_of({graph: screened[graph] for graph in new}, *run)
+        new = [each for each in known if each.graph.content_hash not in self._ran]
+        hopes = hopes_of(new, *run)
         left = LOOP_SHARE * (self.learnt.calls + self.problem.calls) - self.spent
         allowed = left / max(1, LEAST - self.updates.iteration)
         picked = self.updates.proposals
-        cost = sum(map(self._price, picked))
         room = count - len(picked)
-        more = shortlist(hopes, *run, room, allowed - cost)
+        more = shortlist(hopes, *run, room, allowed - sum(map(self._price, picked)))
         picked += [graph for graph in more if graph not in picked][:room]
-        cost = sum(map(self._price, picked))
-        if not cost and self.updates.iteration < LEAST:  # run at least one new candidate
+        if self.updates.iteration < LEAST and not any(map(self._price, picked)):
+            # run at least one new candidate
             fresh = [graph for graph in hopes if self._price(graph)][:NEXT]
-            cheapest = sorted(fresh, key=self._price)[:1]
-            picked = cheapest + picked
-            cost = sum(map(self._price, cheapest))
+            picked = sorted(fresh, key=self._price)[:1] + picked
         self._out = not picked
         if not picked:  # an iteration has to run a graph: choose the one with the fewest new calls
             call = topologies.single(min(brief.affordable, key=brief.cost.single))
             picked = [min([*hopes, call], key=lambda g: self._price(g) if g in hopes else 0)]
-        self.spent += cost
+        self.spent += sum(map(self._price, picked))
         self._ran |= {graph.content_hash for graph in picked}
         return picked[:count]
 
@@ -303,14 +297,10 @@ class JointReinforce(AgentReinforce):
         """Return copies of the best graphs so far with random changes of models, roles, edges or
         nodes.
         """
-        brief = self.problem.brief
-        found: list[CollaborationGraph] = []
-        for _ in range(EDITS):
-            rank = min(int(self.rng.exponential(2.0)), len(self._best) - 1)
-            graph = changed(self._best[rank], brief, self.rng)
-            if graph is not None and brief.budget.admits(graph):
-                found.append(graph)
-        return found
+        brief, last = self.problem.brief, len(self._best) - 1
+        ranks = (min(int(self.rng.exponential(2.0)), last) for _ in range(EDITS))
+        copies = (changed(self._best[rank], brief, self.rng) for rank in ranks)
+        return [graph for graph in copies if graph is not None]
 
     def learn(self, results: Results) -> None:
         """Learn from the candidates' feedback, take a gradient step, ask the agent if it is a
