@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.searching.contest.test_contenders import brief_of as priced
+from tests.searching.methods.test_driver import Given
 from tests.support.routers import by_field
 from ttsgraph.base.errors import BudgetError, TTSGraphError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
@@ -34,7 +35,7 @@ from ttsgraph.tasks.base import Question
 
 ROLES = ((ASSISTANT,), (ASSISTANT, VOTER), (ASSISTANT, FUSER), (ASSISTANT, FUSER, VOTER))
 ROUTER = by_field("topic", {"rows": 1}, [0.75, 0.25])
-QUESTIONS = [Question(str(k), f"{k} + 1", str(k + 1)) for k in range(6)]
+QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(6)]
 
 
 def brief_of(seed: int) -> Brief:
@@ -144,20 +145,6 @@ class TestTheRule:
         assert "fuser" in replace(budget, roles=(ASSISTANT, VOTER)).why_not(graph)
 
 
-class Answering:
-    """An evaluator that notes what it runs."""
-
-    def __init__(self) -> None:
-        self.ran: list[CollaborationGraph] = []
-
-    async def evaluate_all(self, jobs, publish=None):
-        self.ran += [graph for graph, _ in jobs]
-        return [feedback(6, asked) for _, asked in jobs]
-
-    def failed(self, outcome: Feedback) -> bool:
-        return False
-
-
 class Straying(Searcher):
     """Proposes a graph that may run and two that may not, and comes to one of the latter."""
 
@@ -174,11 +161,12 @@ class Straying(Searcher):
         return self.too_large
 
 
-def searched(searcher: Searcher) -> tuple[State, Answering]:
-    asked = Answering()
+def searched(searcher: Searcher) -> tuple[State, set[CollaborationGraph]]:
+    """The state after a search, and the graphs that were run."""
+    given = Given({}, usual=1.0)
     rule = SearchSettings(max_iterations=3)
-    _, state = asyncio.run(find(searcher, rule, Bench(asked), QUESTIONS, QUESTIONS))
-    return state, asked
+    _, state = asyncio.run(find(searcher, rule, Bench(given), QUESTIONS, QUESTIONS))
+    return state, {graph for asked in given.asked for graph, _ in asked}
 
 
 def brief_with(
@@ -192,7 +180,7 @@ def brief_with(
 def test_what_may_not_run_is_dropped_counted_and_never_run(monkeypatch):
     monkeypatch.setattr(Straying, "__module__", "ttsgraph.searching.methods.straying")
     state, asked = searched(Straying(problem_of(brief_with("m0"))))
-    assert set(asked.ran) == {topologies.single("m0")}
+    assert asked == {topologies.single("m0")}
     assert len(state.dropped) >= 3 * 3
 
 
@@ -204,7 +192,7 @@ def test_what_a_contest_admitted_by_its_mean_cost_stands_in_a_re_search():
     last = LastSearch(winner, (), ("b",))
     warm = WarmReinforce(replace(problem_of(brief), start={}), last)
     state, asked = searched(warm)
-    assert (winner in asked.ran, warm.initial(), state.dropped) == (True, winner, [])
+    assert (winner in asked, warm.initial(), state.dropped) == (True, winner, [])
 
 
 def test_a_plug_in_that_breaks_the_rule_is_named():
@@ -233,17 +221,17 @@ class TestReSearch:
         brief = brief_with("a", "b")
         searcher = self.warm(brief, graph)
         _, asked = searched(searcher)
-        assert asked.ran
-        assert all(brief.budget.admits(each) for each in asked.ran)
+        assert asked
+        assert all(brief.budget.admits(each) for each in asked)
         if brief.budget.admits(graph):
-            assert graph in asked.ran
+            assert graph in asked
 
     def test_a_newcomer_too_dear_to_use_leaves_the_champion(self):
         brief = brief_with("a", "b", limit=5 * brief_with("a").cost.single("a"))
         champion = topologies.single("a")
         searcher = self.warm(brief, champion)
         _, asked = searched(searcher)
-        assert all("b" not in graph.model_counts() for graph in asked.ran)
+        assert all("b" not in graph.model_counts() for graph in asked)
         assert searcher.result() == champion
 
     def test_a_champion_that_could_not_be_scored_is_not_beaten_by_that(self):

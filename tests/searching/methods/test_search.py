@@ -129,13 +129,10 @@ class TestAgentReinforce:
         assert distribution.role_preferences()[-1, distribution.roles.index("voter")] > 0.6
 
 
-class TestHeuristicAgent:
-    def agent(self, **switches: bool) -> HeuristicAgent:
-        return HeuristicAgent(np.random.default_rng(0), AgentSettings(**switches))
-
-    @pytest.mark.parametrize(("twice", "first"), [(0.55, "llama-3.2-1b"), (0.41, "llama-3.1-8b")])
-    def test_small_models_are_preferred_only_where_a_second_one_gains_enough(self, twice, first):
-        scores = dict.fromkeys(PAPER_POOL, 0.1) | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
-        brief = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles)
-        trials = [Trial({"llama-3.2-1b": 2}, twice, 20)]
-        assert self.agent().select_family_size(brief, trials).models[0] == first
+@pytest.mark.parametrize(("twice", "first"), [(0.55, "llama-3.2-1b"), (0.41, "llama-3.1-8b")])
+def test_small_models_are_preferred_only_where_a_second_one_gains_enough(twice, first):
+    scores = dict.fromkeys(PAPER_POOL, 0.1) | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
+    brief = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles)
+    agent = HeuristicAgent(np.random.default_rng(0), AgentSettings())
+    trials = [Trial({"llama-3.2-1b": 2}, twice, 20)]
+    assert agent.select_family_size(brief, trials).models[0] == first
