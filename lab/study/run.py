@@ -19,10 +19,12 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.searching.agent.base import Brief, Counts, family_size_trials
 from ttsgraph.searching.agent.heuristic import make_agent
-from ttsgraph.searching.contest.contenders import Candidate, Contenders, ContestResult
+from ttsgraph.searching.contest.contenders import Contenders
 from ttsgraph.searching.loop import Bench, find, run
 from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.forms import Forms
+from ttsgraph.searching.response.calibration import Candidate
+from ttsgraph.searching.state import ContestResult
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.project import StepModels, brief_of, scores_of
@@ -213,7 +215,7 @@ async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
     table = bench.archive.table()
     return _row(cell, test, ledger, found.graph, cost) | {
         "contender": found.contender,
-        "val_score": found.val_accuracy,
+        "val_score": found.validation.accuracy,
         "naive_calls": int(table["calls"].sum()),
         "init_calls": init_calls,
         "candidates": int((table["split"] == "train").sum()),

@@ -11,7 +11,7 @@ from ttsgraph.graphs import roles, topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contenders import Contenders
-from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.prompts import REQUESTS, compose
@@ -57,7 +57,7 @@ def test_the_contest_tries_it_where_answers_of_one_model_and_of_several_meet(rol
 
 def test_a_loop_proposes_it(role, brief):
     problem = Problem(brief, SearchSettings(), AgentSettings(), {MODEL: 6}, 0)
-    searcher = make_searcher("agent_reinforce", problem)
+    searcher = searcher_class("agent_reinforce").of(problem)
     proposed = [CollaborationGraph.from_json(text) for text in loop(searcher, rounds=10)]
     assert role.name in {node.role for graph in proposed for node in graph.nodes}
 

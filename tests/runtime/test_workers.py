@@ -32,7 +32,7 @@ from ttsgraph.runtime.workers import (
 )
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.loop import Bench, find
-from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import LimitSettings
@@ -75,7 +75,7 @@ class Lab:
         budget = Budget(known.cost_model("math"), 20.0, 12)
         brief = Brief("math", budget, dict.fromkeys(known.pool, 0.4), ("assistant", "fuser"))
         problem = Problem(brief, known.search, known.agent, {"llama-3.2-1b": 6}, 0)
-        searcher = make_searcher("agent_reinforce", problem)
+        searcher = searcher_class("agent_reinforce").of(problem)
         meter = Meter(limits or LimitSettings())
         archive = Archive()
 

@@ -24,7 +24,7 @@ from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.loop import Bench, find
-from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.serving.supervisor import shared_servers
 from ttsgraph.tasks import get_task
@@ -75,7 +75,7 @@ def search(
     budget = Budget(cost, profile.budget.limit, profile.budget.max_nodes)
     brief = Brief("math", budget, {SMOLLM: 0.4, GEMMA: 0.3}, profile.roles)
     problem = Problem(brief, profile.search, profile.agent, START, 0)
-    searcher = make_searcher("agent_reinforce", problem)
+    searcher = searcher_class("agent_reinforce").of(problem)
     records: list[Row] = []
     archive = Archive()
     # The folder's servers, and a call cache of its own.

@@ -20,7 +20,7 @@ from ttsgraph.pool.spec import Price
 from ttsgraph.runtime.clients import agent_client, speaker
 from ttsgraph.searching.agent.base import Brief, Exchange
 from ttsgraph.searching.loop import Bench, find
-from ttsgraph.searching.methods import Problem, Searcher, make_searcher
+from ttsgraph.searching.methods import Problem, Searcher, searcher_class
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
@@ -90,8 +90,8 @@ def guided_search(
         endpoint = agent_client(Endpoint((url,), "guide", key_env), agent)
         cache = CallCache(folder / "calls")
         speak = speaker(CachedClient(endpoint, cache), agent, "r1", PRICE)
-        searcher = make_searcher(
-            "agent_reinforce", Problem(BRIEF, wanted, agent, {"small": 6}, 0, speak)
+        searcher = searcher_class("agent_reinforce").of(
+            Problem(BRIEF, wanted, agent, {"small": 6}, 0, speak)
         )
         environment = environment_of(client or adders())
         bench = Bench(environment, Archive() if archive is None else archive)

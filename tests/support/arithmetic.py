@@ -12,7 +12,7 @@ from ttsgraph.models.client import Client, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.loop import Bench, find
-from ttsgraph.searching.methods import Problem, Searcher, make_searcher
+from ttsgraph.searching.methods import Problem, Searcher, searcher_class
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
@@ -47,7 +47,9 @@ def environment_of(client: Client, sampling: Sampling | None = None) -> Environm
 def searcher_of(
     method: str, settings: SearchSettings, brief: Brief = BRIEF, seed: int = 0, small: int = 6
 ) -> Searcher:
-    return make_searcher(method, Problem(brief, settings, AgentSettings(), {"small": small}, seed))
+    return searcher_class(method).of(
+        Problem(brief, settings, AgentSettings(), {"small": small}, seed)
+    )
 
 
 def searched(

@@ -3,9 +3,9 @@
 import asyncio
 
 from ttsgraph.evaluation.environment import Evaluator
-from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, run
 from ttsgraph.searching.methods.forms import Forms
+from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.searching.state import State
 
 

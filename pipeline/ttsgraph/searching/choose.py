@@ -1,27 +1,31 @@
 """Rule that selects the graphs to run: optimistic value minus price, within a limit on calls."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ttsgraph.base.arrays import IntArray
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.contest.contenders import HOPE, PRICE
+from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.searching.response.evidence import Evidence, Planned
+
+HOPE = 0.5
+PRICE = 0.002
+"""Number of standard deviations added to a graph's expected value as optimism, and gain in value
+that one new call per question has to bring.
+"""
 
 
 def hopes_of(
-    known: Mapping[CollaborationGraph, tuple[float, float]], evidence: Evidence, places: IntArray
+    candidates: Iterable[Candidate], evidence: Evidence, places: IntArray
 ) -> dict[CollaborationGraph, float]:
-    """Return the optimistic worth of running each graph on these questions, best first: the graph's
+    """Return the optimistic worth of running each candidate on these questions, best first: its
     expected value plus HOPE times its standard deviation, minus the price of the new calls per
     question.
     """
-    hopes = {
-        graph: value
-        + HOPE * spread
-        - PRICE * evidence.new_calls(graph, places) / max(1, len(places))
-        for graph, (value, spread) in known.items()
-    }
+    hopes = {}
+    for each in candidates:
+        price = PRICE * evidence.new_calls(each.graph, places) / max(1, len(places))
+        hopes[each.graph] = each.value + HOPE * each.spread - price
     return dict(sorted(hopes.items(), key=lambda each: -each[1]))
 
 

@@ -12,7 +12,7 @@ earlier calls from the call cache.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -51,39 +51,35 @@ class Validation:
     proposals to run the results that have not been validated yet, and the proposers' notes.
     """
 
-    iteration: int
-    scores: Sequence[float]
-    results: Sequence[Reached]
-    proposals: Sequence[Proposal]
-    snapshot: dict[str, Any]
+    iteration: int = 0
+    scores: Sequence[float] = ()
+    results: Sequence[Reached] = ()
+    proposals: Sequence[Proposal] = ()
+    snapshot: Mapping[str, Any] = field(default_factory=dict)
 
 
 async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None:
     """Run proposals until there are none left or the stop rule ends the search. Raises RunStopped
     if all candidates of an iteration failed and the search can't continue (see `nothing_learnt`).
     """
-    waiting: Validation | None = None
+    waiting = Validation()
     while True:
-        if waiting is not None and (
-            not waiting.proposals or stop_reason(state, proposers, waiting)
-        ):
+        if waiting.results and (not waiting.proposals or stop_reason(state, proposers, waiting)):
             await evaluate(state, waiting.proposals, bench)
             conclude(state, waiting, bench)
             state.stopped_by = stop_reason(state, proposers, waiting)
-            waiting = None
+            waiting = Validation()
             if state.stopped_by:
                 return
-        validating = [] if waiting is None else waiting.proposals
         state.iteration += 1
-        began(state, validating, bench)
+        began(state, waiting.proposals, bench)
         asked = [each for proposer in proposers for each in legal(state, proposer, bench)]
         state.pay(asked)
         # Candidates come first, because proposers need their feedback for the next iteration.
-        await evaluate(state, [*asked, *validating], bench)
-        if waiting is not None:
-            conclude(state, waiting, bench)
+        await evaluate(state, [*asked, *waiting.proposals], bench)
+        conclude(state, waiting, bench)
         if not asked:
-            if waiting is not None:
+            if waiting.results:
                 state.stopped_by = stop_reason(state, proposers, waiting)
             return
         waiting = await learn(state, proposers, asked, bench)
@@ -95,7 +91,6 @@ def stop_reason(state: State, proposers: Sequence[Proposer], last: Validation) -
     """
     if any(proposer.finished for proposer in proposers):
         return "finished"
-    assert state.rule is not None, "expected a stop rule for a search with validation"
     waited = last.iteration - state.ranking.improved
     return "patience" if waited >= state.rule.patience else ""
 
@@ -153,10 +148,9 @@ def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: B
 
 async def learn(
     state: State, proposers: Sequence[Proposer], asked: Sequence[Proposal], bench: Bench
-) -> Validation | None:
-    """Record evaluations, pass them to the proposers, and return the results to validate, if there
-    are any. Raises RunStopped if all candidates failed and the search can't continue (see
-    `nothing_learnt`).
+) -> Validation:
+    """Record evaluations, pass them to the proposers, and return the results to validate. Raises
+    RunStopped if all candidates failed and the search can't continue (see `nothing_learnt`).
     """
     record(state, asked, state.iteration, bench)
     state.learn(asked)
@@ -169,11 +163,11 @@ async def learn(
             for exchange in proposer.take_exchanges():
                 state.exchanges.append(exchange)
                 bench.archive.event("agent", iteration=state.iteration, **asdict(exchange))
-    if state.rule is None:
-        return None
+    if not state.validates:
+        return Validation()
     if all(each.failed for each in asked):
         nothing_learnt(state, asked)
-        return None
+        return Validation()
     return to_validate(state, proposers, asked, bench)
 
 
@@ -207,7 +201,9 @@ def to_validate(
 
 
 def conclude(state: State, done: Validation, bench: Bench) -> None:
-    """Record a validation that has been evaluated, and rank its results."""
+    """Record a validation that has been evaluated, and rank its results, if there are any."""
+    if not done.results:
+        return
     record(state, done.proposals, done.iteration, bench)
     ranking = state.ranking
     fresh = {each.graph: each for each in done.proposals}
@@ -255,7 +251,7 @@ def began(state: State, validating: Sequence[Proposal], bench: Bench) -> None:
     """Publish the start of an iteration, with the maximum number of questions that are left to
     evaluate.
     """
-    if state.rule is None or state.iteration > state.rule.max_iterations:
+    if not state.validates or state.iteration > state.rule.max_iterations:
         return
     most = state.rule.max_iterations
     each = state.rule.candidates * len(state.batch) + len(state.val)
@@ -275,14 +271,14 @@ async def find(
     for the same reasons as `run`, or if nothing could be validated.
     """
     problem = searcher.problem
-    contenders = problem.contenders
-    state = State(problem.brief, train, val, rule=rule, learns=False)
-    state.standings = [*contenders]
-    terms = terms_of(problem.brief, rule, train[: rule.batch], val, contenders)
+    state = State(problem.brief, train, val, rule=rule, validates=True, learns=False)
+    state.standings = [*problem.contenders]
+    searcher.begin(state)
+    terms = terms_of(state)
     bench.archive.event("terms", **terms)
-    if contenders:
+    if state.standings:
         await validate_contenders(state, searcher, bench)
-    if contenders and searcher.finished:
+    if state.standings and searcher.finished:
         state.stopped_by = "finished"
     else:
         await run(state, [searcher], bench)
@@ -301,10 +297,8 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
     record(state, jobs, 1, bench)
     ranking = state.ranking
     ranking.error = jobs[0].ran.error
-    for job in jobs:
-        if not job.failed:
-            ranking.validated[job.graph] = job.ran
-            searcher.observe(job.graph, job.ran)
+    ranking.validated |= {job.graph: job.ran for job in jobs if not job.failed}
+    state.learn(jobs)
     best, first = state.standings[0], jobs[0].ran
     if searcher.finished:
         ranking.add_row(1, [], best.graph, first, best.value)

@@ -6,9 +6,8 @@ correction grows with the number of questions that the graph was run on. So runn
 errors of the response model: a little for most graphs, almost completely for a rare outlier.
 """
 
-import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import MeanCost
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief, Exchange
-from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.ranking import Ranking
-from ttsgraph.searching.response.calibration import latency_along, valued
+from ttsgraph.searching.response.calibration import Candidate, latency_along, valued
 from ttsgraph.searching.response.evidence import Evidence, Planned
 from ttsgraph.searching.response.model import ConstantModel, Predictor, ResponseModel
 from ttsgraph.settings.profile import SearchSettings
@@ -46,6 +44,19 @@ GraphAt = tuple[CollaborationGraph, IntArray]
 """Graph, and the indices of the questions that it is run on."""
 
 
+@dataclass(frozen=True, slots=True)
+class ContestResult:
+    """Results of a contest, passed to the loop that follows: the answers of all nodes; the
+    contenders except routes, best first; the number of calls spent; and the seconds that a single
+    call of each model takes.
+    """
+
+    evidence: Evidence
+    leaders: tuple[Candidate, ...]
+    calls: int = 0
+    latencies: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Proposal:
     """Graph to run on the questions with the indices `places`, and its feedback once it has run
@@ -66,8 +77,9 @@ class Proposal:
 @dataclass(slots=True)
 class State:
     """State of a search on training and validation questions, with its own `rng`. `texts` are
-    questions held out for a test; only their text is read. If there is a `rule`, results are
-    validated and the rule stops the search. `learns` is True if proposers use the evidence.
+    questions held out for a test; only their text is read. `rule` has the numbers of questions and
+    candidates of an iteration; if the search `validates` results, the rule stops it. `learns` is
+    True if proposers use the evidence.
     """
 
     brief: Brief
@@ -76,7 +88,8 @@ class State:
     settings: ContestSettings = field(default_factory=ContestSettings)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     texts: Sequence[Question] = ()
-    rule: SearchSettings | None = None
+    rule: SearchSettings = field(default_factory=SearchSettings)
+    validates: bool = False
     learns: bool = True
     evidence: Evidence = field(init=False)
     labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
@@ -116,7 +129,6 @@ class State:
     @property
     def batch(self) -> IntArray:
         """Indices of the training questions that candidates are run on, equal in all iterations."""
-        assert self.rule is not None, "expected a rule with the number of questions"
         return np.arange(min(self.rule.batch, len(self.train)))
 
     @property
@@ -185,7 +197,7 @@ class State:
             self.price(model if isinstance(model, ResponseModel) else self.response())
             fits = self.brief.budget.fits
             self.labels = {graph: label for graph, label in self.labels.items() if fits(graph)}
-            thrift = THRIFT if math.isfinite(self.brief.budget.limit) else 0.0
+            thrift = THRIFT
         limit = self.brief.budget.limit
         standings = [self.standing(graph, model) for graph in self.labels]
         standings.sort(key=lambda each: thrift * each.units / limit - each.value)
@@ -193,10 +205,14 @@ class State:
         self.standings = standings[:watched] + later
         self.labels = {standing.graph: standing.label for standing in self.standings}
 
-    def response(self, samples: int | None = None) -> ResponseModel:
-        """Return the response model, fitted to all evidence."""
-        models = tuple(self.brief.cost.pool)
-        return ResponseModel(self.evidence, models, self.rng, samples or self.settings.samples)
+    def response(
+        self, samples: int | None = None, rng: np.random.Generator | None = None
+    ) -> ResponseModel:
+        """Return the response model, fitted to all evidence. `samples` overrides the number of
+        samples in the settings, and `rng` the search's own generator.
+        """
+        models, most = tuple(self.brief.cost.pool), samples or self.settings.samples
+        return ResponseModel(self.evidence, models, rng or self.rng, most)
 
     def price(self, model: ResponseModel) -> None:
         """Apply the budget to the mean cost of a question, which is estimated from how often
@@ -208,10 +224,9 @@ class State:
 
     def standing(self, graph: CollaborationGraph, model: Predictor) -> Candidate:
         """Return a labelled graph as a candidate, valued by a prediction and by its own results."""
-        brief = self.brief
-        known = valued(graph, model, self.evidence, brief.objective, self.latency)
-        units = brief.cost.graph_cost(graph)
-        return Candidate(graph, self.labels[graph], units=units, **asdict(known))
+        named = self.labels[graph], self.brief.cost.graph_cost(graph)
+        known = self.evidence, self.brief.objective, self.latency
+        return valued(graph, model, *known, *named)
 
     def latency(self, graph: CollaborationGraph) -> float:
         """Return the seconds that a question takes: as measured, or else the length of the critical
@@ -226,17 +241,12 @@ class State:
 
     def latencies(self) -> dict[str, float]:
         """Return the measured seconds of a single call of each model."""
-        alone = {model: topologies.single(model) for model in self.brief.cost.pool}
-        return {
-            model: self.feedbacks[graph].latency_s
-            for model, graph in alone.items()
-            if graph in self.feedbacks
-        }
+        alone = {m: self.feedbacks.get(topologies.single(m)) for m in self.brief.cost.pool}
+        return {model: ran.latency_s for model, ran in alone.items() if ran is not None}
 
     def learnt(self) -> ContestResult:
         """Return the results that the loop after this contest starts from: all evidence, and the
         standings without routes.
         """
         leaders = tuple(each for each in self.standings if each.graph.route is None)
-        known = len(self.train), self.calls, self.latencies()
-        return ContestResult(self.evidence, leaders, *known)
+        return ContestResult(self.evidence, leaders, self.calls, self.latencies())

@@ -28,8 +28,8 @@ from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Exchange
-from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.methods.summary import SPENT, SearchOutcome, edge_table, search_summary
+from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.stages.project import Folder
 
 

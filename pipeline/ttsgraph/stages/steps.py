@@ -20,13 +20,13 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching import loop
 from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
 from ttsgraph.searching.agent.heuristic import make_agent
-from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem
 from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, graphs_in
+from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.searching.response.evidence import Evidence
-from ttsgraph.searching.state import State
+from ttsgraph.searching.state import ContestResult, State
 from ttsgraph.settings.profile import SearchSettings, loop_calls
 from ttsgraph.settings.stages import ContestSettings, InitSettings
 from ttsgraph.stages import records, trials
@@ -252,7 +252,6 @@ def problem_in(project: Project, start: StartRecord) -> Problem:
         learnt = ContestResult(
             evidence_in(project, brief.greedy),
             start.leaders(),
-            len(train),
             start.contest_calls or 0,
             dict(zip(alone["model"], alone["latency_s"].astype(float), strict=True)),
         )

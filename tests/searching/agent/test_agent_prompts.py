@@ -22,7 +22,7 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.models.client import Usage, estimate_tokens
 from ttsgraph.searching.agent.answers import Combinations, OpenUpdate, Ranking, Update, read_answer
-from ttsgraph.searching.agent.base import History, Preference, ScoredGraph, legal_counts, scored
+from ttsgraph.searching.agent.base import History, Preference, ScoredGraph, scored
 from ttsgraph.searching.agent.heuristic import make_agent
 
 
@@ -106,14 +106,18 @@ class TestInitStages:
         assert len(refused) == 6
         assert any("over the budget 40" in each for each in refused)
 
-    @pytest.mark.parametrize("answer", ["", "no idea", '{"ranking": [], "combinations": []}'])
-    def test_without_a_legal_answer_the_rules_step_in(self, answer):
-        agent, _ = agent_that_says(answer)
+    @pytest.mark.parametrize(
+        ("answer", "asks"),
+        [("", 1), ("no idea", 1), ('{"ranking": [], "combinations": []}', 1), ("", 0)],
+    )
+    def test_without_a_legal_answer_or_insight_1_the_rules_step_in(self, answer, asks):
+        agent, sent = agent_that_says(answer, insight_1=bool(asks))
         preference = agent.select_family_size(PAPER_BRIEF, [])
-        starts = agent.select_instances(PAPER_BRIEF, preference, 4)
+        starts = agent.select_instances(PAPER_BRIEF, preference, 6)
+        assert (bool(sent), "insight 1 is off" in preference.reason) == (asks, not asks)
         assert sorted(preference.models) == sorted(PAPER_POOL)
-        assert starts
-        assert all(legal_counts(counts, PAPER_BRIEF) for counts in starts)
+        assert len({tuple(sorted(counts)) for counts in starts}) > 1
+        assert all(PAPER_BRIEF.admits(counts) for counts in starts)
         assert all(exchange.refused for exchange in agent.take_exchanges())
 
 
@@ -135,15 +139,6 @@ class TestUpdatePrompt:
         text = sent[0][0][0].content
         assert ("Width and depth each have a best value" in text) is not bool(reading)
         assert ("0.37" in text and "(voter)" in text) is bool(reading)
-
-    def test_without_insight_1_the_start_is_random_and_nobody_is_asked(self):
-        agent, sent = agent_that_says("", insight_1=False)
-        preference = agent.select_family_size(PAPER_BRIEF, [])
-        starts = agent.select_instances(PAPER_BRIEF, preference, 6)
-        assert sent == []
-        assert "insight 1 is off" in preference.reason
-        assert len({tuple(sorted(counts)) for counts in starts}) > 1
-        assert all(legal_counts(counts, PAPER_BRIEF) for counts in starts)
 
 
 @cache
@@ -208,19 +203,9 @@ def told(role: str, *answers, iteration: int = 1) -> ScoredGraph:
     return scored(graph_of(role), Feedback(results(*answers), Usage(), 0.0), iteration, ACCURACY)
 
 
-def distribution() -> GraphDistribution:
-    models = tuple(PAPER_BRIEF.cost.pool)
-    psi = np.zeros((4, len(models)))
-    psi[:, models.index(MODEL)] = 1000.0
-    roles = ("assistant", "fuser", "voter")
-    return GraphDistribution(
-        roles, models, np.zeros((4, 4)), np.zeros((4, 3)), psi, np.random.default_rng(0)
-    )
-
-
 def prompt_of(history, brief=PAPER_BRIEF) -> str:
     agent, sent = agent_that_says(NOTHING)
-    agent.update(distribution(), History(history), brief)
+    agent.update(crowd(4, 4)[0], History(history), brief)
     return sent[0][0][0].content
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.support.oracles import PAPER_POOL
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.answers import OpenUpdate, apply_update, read_answer
-from ttsgraph.searching.methods import make_searcher
+from ttsgraph.searching.methods import searcher_class
 
 
 def edge(source: int, target: int, probability: float) -> dict[str, Any]:
@@ -21,17 +22,12 @@ def edge(source: int, target: int, probability: float) -> dict[str, Any]:
     return {"edge_changes": [change]}
 
 
-def named(kind: str, node: int, wanted: tuple[tuple[str, float], ...]) -> dict[str, Any]:
+def named(kind: str, node: int, *wanted: tuple[str, float]) -> dict[str, Any]:
     changes = [{"node": node, kind: name, "probability": p, "reason": "r"} for name, p in wanted]
     return {f"{kind}_changes": changes}
 
 
-def role(node: int, *wanted: tuple[str, float]) -> dict[str, Any]:
-    return named("role", node, wanted)
-
-
-def model(node: int, *wanted: tuple[str, float]) -> dict[str, Any]:
-    return named("model", node, wanted)
+role, model = partial(named, "role"), partial(named, "model")
 
 
 def graph(nodes: list[tuple[int, str, str]], *edges: list[int]) -> dict[str, Any]:
@@ -52,12 +48,12 @@ G = "gemma-3-1b"
 L1 = "llama-3.2-1b"
 L3 = "llama-3.2-3b"
 SINK = (7, "assistant", L3)
-DENSE = [(i, "assistant", model) for i, model in enumerate([G] * 3 + [L1] * 3 + [L3] * 2)]
+DENSE = [(i, "assistant", name) for i, name in enumerate([G] * 3 + [L1] * 3 + [L3] * 2)]
 
 
 def fixed() -> GraphDistribution:
     """Of nodes that have their models."""
-    return make_searcher("agent_reinforce", problem()).distribution
+    return searcher_class("agent_reinforce").of(problem()).distribution
 
 
 def opened() -> GraphDistribution:

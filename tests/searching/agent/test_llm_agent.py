@@ -32,8 +32,8 @@ class TestGuidedSearch:
             led = guided_search(tmp_path / "led", url, settings(), client=client)
         with serve(agent_server(lambda body: NOTHING)) as url:
             left = guided_search(tmp_path / "left", url, settings(), client=client)
-        assert left.found.val_accuracy == 0
-        assert led.found.val_accuracy > 0.5
+        assert left.found.validation.accuracy == 0
+        assert led.found.validation.accuracy > 0.5
         assert COST.graph_cost(led.found.graph) <= BRIEF.budget.limit
         assert all(not exchange.refused for exchange in led.exchanges)
 

@@ -1,5 +1,6 @@
-"""Contenders and probes of tiny pools."""
+"""Contenders and probes of tiny pools, and votes over subsets of a pool."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.ballots import LEAST_GAIN, Ballots
 from ttsgraph.searching.contest.contenders import STOPS, Contenders, gated, probes
 from ttsgraph.searching.contest.contenders import vote as sure_vote
 from ttsgraph.searching.contest.mutations import changed
@@ -103,3 +105,29 @@ def test_a_greedy_model_is_asked_once_and_a_role_that_is_not_allowed_never():
     assert all(graph.width == 1 for graph in plain)
     for graph in found:
         check_roles(graph)
+
+
+def draws_of(rng: np.random.Generator, accuracy: float) -> np.ndarray:
+    """(4, 400) draws of a model whose errors are all its own."""
+    wrong = rng.integers(1, 6, (4, 400))
+    return np.where(rng.random((4, 400)) < accuracy, 0, wrong)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_voices_keep_the_limit_and_no_more_would_gain(seed):
+    rng = np.random.default_rng(seed)
+    draws = {name: draws_of(rng, rng.uniform(0.2, 0.7))[:, :60] for name in "abcd"}
+    prices = dict(zip("abcd", (1.0, 2.0, 0.5, 3.0), strict=True))
+    ballots = Ballots(draws, prices, 5, frozenset("d"))
+    grown = ballots.found(7.0)
+    assert grown
+    assert ballots.share(()) == 0.0
+    for voices in grown:
+        assert sum(prices[model] for model in voices) <= 7.0
+        assert len(voices) <= 5
+        assert Counter(voices)["d"] <= 1
+    best = max(grown, key=ballots.share)
+    assert ballots.share(best) >= max(ballots.share(model) for model in "abcd")
+    for model in "abc":
+        if len(best) < 5 and sum(prices[each] for each in [*best, model]) <= 7.0:
+            assert ballots.share([*best, model]) < ballots.share(best) + LEAST_GAIN

@@ -151,10 +151,9 @@ def test_of_members_that_differ_in_sampling_only_the_best_is_a_branch():
         evidence.draws = {model: {0: np.where(each, 0, 1)} for model, each in right.items()}
         state = State(brief, questions, ())
         state.evidence = evidence
-        routed = learned_route(state, Learner(questions))
-        assert routed is not None
+        (routed,) = learned_route(state, Learner(questions))
         best = max(list(right)[:3], key=lambda model, right=right: right[model].mean())
-        assert {graph.nodes[0].model for graph in routed[0].branches} == {"a", best}
+        assert {graph.nodes[0].model for graph in routed.branches} == {"a", best}
         chosen.add(best)
     assert len(chosen) > 1
 

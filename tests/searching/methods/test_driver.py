@@ -22,11 +22,11 @@ from ttsgraph.evaluation.found_by import CONTEST, of_loop
 from ttsgraph.evaluation.progress import BestScore, IterationStart, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, single
-from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import SEARCHERS, Problem, Searcher
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.searching.ranking import probability_best
+from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.records import require_equal_terms
 from ttsgraph.stages.schemas import Candidates, Trajectory, check
@@ -41,11 +41,14 @@ TRAIN, VAL = 8, 24
 
 class Given:
     """An evaluator by accuracies: the first questions are answered right. A graph without one
-    loses all. Notes what was asked side by side.
+    has the usual accuracy, or else loses all. Notes what was asked side by side.
     """
 
-    def __init__(self, right: Mapping[CollaborationGraph, float]) -> None:
+    def __init__(
+        self, right: Mapping[CollaborationGraph, float], usual: float | None = None
+    ) -> None:
         self.right = right
+        self.usual = usual
         self.asked: list[list[tuple[CollaborationGraph, int]]] = []
 
     def failed(self, feedback: Feedback) -> bool:
@@ -57,7 +60,7 @@ class Given:
         return [self._feedback(graph, len(questions)) for graph, questions in jobs]
 
     def _feedback(self, graph: CollaborationGraph, count: int) -> Feedback:
-        share = self.right.get(graph)
+        share = self.right.get(graph, self.usual)
         grades = [None if share is None else k < share * count for k in range(count)]
         results = [QuestionResult(f"q{k}", right, "", 1.0) for k, right in enumerate(grades)]
         lost = [replace(each, error="no route") for each in results if each.correct is None]

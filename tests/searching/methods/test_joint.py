@@ -12,11 +12,11 @@ from tests.searching.contest.test_rules import THIRDS, TRAIN, held
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.graphs import topologies
-from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem
 from ttsgraph.searching.methods.joint import LEAST, JointReinforce, reading_loses
 from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
+from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 
@@ -30,35 +30,48 @@ def known():
     return Problem(brief, settings, AgentSettings(), {"a": 2}, 0, *known), environment
 
 
-def search(known: Any, calls: int = 200) -> tuple[SearchOutcome, Archive]:
+def search(known: Any, calls: int = 200) -> tuple[SearchOutcome, Archive, JointReinforce, int]:
+    """A search; its archive, its searcher and the calls that it made."""
     problem, environment = known
-    problem = replace(problem, calls=calls)
     environment = deepcopy(environment)
     bench = Bench(environment, Archive())
     every = environment.questions
-    searcher = JointReinforce.of(problem)
+    searcher = JointReinforce.of(replace(problem, calls=calls))
     assert isinstance(searcher, JointReinforce)
     asyncio.run(environment.evaluate_all([(searcher.incumbent, every[TRAIN:])]))
+    before = environment.calls
     run = find(searcher, problem.settings, bench, every[:TRAIN], every[TRAIN:])
-    return asyncio.run(run)[0], bench.archive
+    return asyncio.run(run)[0], bench.archive, searcher, environment.calls - before
 
 
 def test_started_again_it_comes_to_the_same_and_its_history_has_its_edges(known: Any) -> None:
-    whole, archive = search(known)
-    table = archive.table()
+    whole, archive, _, _ = search(known)
     assert whole.own is not None
-    assert set(table["found_by"].str.startswith("loop")) == {True, False}
-    again, archive = search(known)
+    assert set(archive.table()["found_by"].str.startswith("loop")) == {True, False}
+    again, archive, _, _ = search(known)
     assert again.graph == whole.graph
     assert again.trajectory.equals(whole.trajectory)
     edges = edge_table(archive.history)
     assert set(edges["iteration"]) == set(whole.trajectory["iteration"])
     by_edge = edges.pivot(index=["source", "target"], columns="iteration", values="probability")
     assert (by_edge.nunique(axis=1) > 1).any()
-    one, archive = search(known, calls=1)
-    assert (one.graph, one.found_by) == (known[0].contenders[0].graph, CONTEST)
+
+
+def test_what_is_run_is_new_within_the_share_of_calls_and_the_best_is_sent(known):
+    incumbent = known[0].contenders[0].graph
+    whole, archive, loop, calls = search(known)
     trained = archive.table().query("split == 'train'")
-    assert trained["iteration"].nunique() >= LEAST
+    assert trained.groupby("iteration").size().between(1, 3).all()
+    assert not trained[trained["iteration"] < LEAST]["graph_hash"].duplicated().any()
+    assert (trained["budget_units"] <= known[0].brief.budget.limit).all()
+    assert 0 < calls <= loop.spent <= 200  # at most, as two graphs may share new calls
+    results = whole.trajectory["result_hash"] == incumbent.content_hash
+    assert results[:4].tolist() == [True, True, True, False]  # the fourth is a challenger
+    one, archive, _, _ = search(known, calls=1)
+    assert (one.graph, one.found_by) == (incumbent, CONTEST)
+    assert archive.table().query("split == 'train'")["iteration"].nunique() >= LEAST
+    none, _, loop, calls = search(known, calls=0)
+    assert (none.graph, none.stopped_by, loop.spent, calls) == (incumbent, "finished", 0, 0)
 
 
 @pytest.mark.parametrize(("value", "spread", "loses"), [(0.3, 0.05, True), (0.5, 0.05, False)])
@@ -67,30 +80,3 @@ def test_reading_loses_only_where_the_best_reader_is_clearly_worse(value, spread
     voter = Candidate(topologies.parallel(["a"] * 3, "a", "voter"), "vote", 0.6, 0.05, n_scored=40)
     assert ("40 questions" in reading_loses([voter, reader])) is loses
     assert not reading_loses([voter])
-
-
-def test_what_is_run_is_new_within_the_share_of_calls_and_the_best_is_sent(known):
-    problem, environment = known
-    environment = deepcopy(environment)
-    loop = JointReinforce(problem)
-    assert not loop.finished
-    assert loop.result() == problem.contenders[0].graph
-    assert loop.initial() is None
-    seen: list[str] = []
-    before = environment.calls
-    train = environment.questions[: len(loop.batch)]
-    for number in range(1, 5):
-        graphs = loop.propose(3)
-        assert 1 <= len(graphs) <= 3
-        assert all(problem.brief.budget.admits(graph) for graph in graphs)
-        results = asyncio.run(environment.evaluate_all([(graph, train) for graph in graphs]))
-        seen += [graph.content_hash for graph in graphs]
-        # At most, as two graphs may share new calls; until the first challenger is sent.
-        assert 0 < environment.calls - before <= loop.spent
-        loop.learn(list(zip(graphs, results, strict=True)))
-        assert loop.updates.iteration == number
-        assert (loop.result() != problem.contenders[0].graph) == (number == 4)
-    assert len({*seen}) == len(seen)
-    assert loop.spent <= problem.calls
-    assert JointReinforce(replace(problem, calls=0)).finished
-    assert not loop.finished

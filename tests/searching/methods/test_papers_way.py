@@ -22,7 +22,7 @@ from ttsgraph.models.client import AgentReply, Completion
 from ttsgraph.searching.agent.base import family_size_trials
 from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.loop import Bench, find
-from ttsgraph.searching.methods import Problem, make_searcher
+from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
@@ -83,7 +83,7 @@ def ran(profile):
     archive = Archive()
     snapshots: list[dict[str, Any]] = []
     archive.event = lambda kind, **told: snapshots.append({"type": kind, **told})  # type: ignore[method-assign]
-    searcher, bench = make_searcher("agent_reinforce", problem), Bench(environment, archive)
+    searcher, bench = searcher_class("agent_reinforce").of(problem), Bench(environment, archive)
     found, _ = asyncio.run(find(searcher, search, bench, every[:TRAIN], every[TRAIN:]))
     return trace, [told for told in snapshots if told["type"] == "iteration"], found, brief
 
@@ -99,13 +99,10 @@ def runs_between(trace: Sequence[tuple[str, Any]]) -> list[list[int]]:
     return parts
 
 
-def test_the_agent_is_asked_in_the_papers_order(ran):
-    prompts = [what for what, _ in ran[0] if what != "run"]
-    assert prompts == ["family_size", "instances", *["update"] * ITERATIONS]
-
-
-def test_stages_run_full_trials_and_the_loop_its_batch_and_nothing_else(ran):
+def test_the_agent_is_asked_and_graphs_are_run_in_the_papers_order_and_nothing_else(ran):
     trace, _, _, brief = ran
+    prompts = [what for what, _ in trace if what != "run"]
+    assert prompts == ["family_size", "instances", *["update"] * ITERATIONS]
     first, between, second, *loop = runs_between(trace)
     topologies = sum(1 if sum(c.values()) == 1 else 10 for c in family_size_trials(brief))
     assert first == [32] * topologies
@@ -119,8 +116,8 @@ def test_stages_run_full_trials_and_the_loop_its_batch_and_nothing_else(ran):
         assert set(part[candidates:]) <= {VAL}
 
 
-def test_logits_begin_at_0_and_change_by_the_agents_words_alone(ran):
-    _, iterations, _, _ = ran
+def test_logits_begin_at_0_change_by_the_agents_words_alone_and_decode_to_what_is_found(ran):
+    _, iterations, found, brief = ran
     for told in iterations:
         distribution = GraphDistribution.from_dict(told["distribution"], np.random.default_rng(0))
         wanted = np.zeros((distribution.n, distribution.n))
@@ -131,12 +128,7 @@ def test_logits_begin_at_0_and_change_by_the_agents_words_alone(ran):
         assert distribution.theta[forward] == pytest.approx(wanted[forward], abs=1e-9)
         assert np.ptp(distribution.pi) == 0
         assert not distribution.open_models().any()
-
-
-def test_the_last_decoding_is_what_is_found(ran):
-    _, iterations, found, brief = ran
-    last = GraphDistribution.from_dict(iterations[-1]["distribution"], np.random.default_rng(0))
-    assert found.graph == last.decode(0.5, brief.budget)
+    assert found.graph == distribution.decode(0.5, brief.budget)
     assert found.found_by.startswith("loop")
 
 

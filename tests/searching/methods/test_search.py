@@ -15,7 +15,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
 from ttsgraph.searching.agent.base import Brief, Trial
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
-from ttsgraph.searching.methods import SEARCHERS, Problem, make_searcher
+from ttsgraph.searching.methods import SEARCHERS, Problem, searcher_class
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
@@ -58,8 +58,8 @@ def elsewhere():
     """What every method proposes and finds in a fresh process."""
     program = (
         "import json, sys\nfrom tests.searching.methods.test_search import loop, problem\nfrom"
-        " ttsgraph.searching.methods import make_searcher\n"
-        "json.dump({method: loop(make_searcher(method,"
+        " ttsgraph.searching.methods import searcher_class\n"
+        "json.dump({method: loop(searcher_class(method).of("
         f" problem(seed=5))) for method in {METHODS!r}}}, sys.stdout)"
     )
     command = [sys.executable, "-c", program]
@@ -72,27 +72,19 @@ def elsewhere():
 class TestEverySearcher:
     """What every method promises. A new one is covered by being registered."""
 
-    def test_what_it_proposes_finds_and_says_is_legal(self, method):
-        searcher = make_searcher(method, problem())
-        for text in loop(searcher, rounds=4):
-            graph = CollaborationGraph.from_json(text)
-            assert COST.graph_cost(graph) <= BRIEF.budget.limit
-            assert {node.role for node in graph.nodes} <= set(BRIEF.roles)
-            assert {node.model for node in graph.nodes} <= set(PAPER_POOL)
-        json.dumps(searcher.snapshot())
-
     def test_asks_for_as_many_as_wanted(self, method):
-        assert [len(make_searcher(method, problem()).propose(n)) for n in (1, 3, 8)] == [1, 3, 8]
+        for count in (1, 3, 8):
+            assert len(searcher_class(method).of(problem()).propose(count)) == count
 
     def test_lost_candidates_do_not_stop_it(self, method):
-        searcher = make_searcher(method, problem())
+        searcher = searcher_class(method).of(problem())
         for _ in range(2):
             first = searcher.propose(4)[0]
             searcher.learn([(first, feedback(0.5))])
         assert searcher.result()
 
     def test_same_seed_same_graphs_in_a_fresh_process(self, method, elsewhere):
-        five, six = (loop(make_searcher(method, problem(seed=seed))) for seed in (5, 6))
+        five, six = (loop(searcher_class(method).of(problem(seed=seed))) for seed in (5, 6))
         assert elsewhere[method] == five
         assert six != five
 
@@ -102,28 +94,27 @@ def test_an_unknown_method_lists_the_known_ones():
         SettingsError,
         match=r"unknown method 'magic'; known methods: agent_reinforce, .*random, textgrad",
     ):
-        make_searcher("magic", problem())
+        searcher_class("magic").of(problem())
 
 
 class TestAgentReinforce:
     def test_model_assignment_stays_fixed(self):
-        searcher = make_searcher("agent_reinforce", problem())
+        searcher = searcher_class("agent_reinforce").of(problem())
         available = dict(START)
         for text in loop(searcher):
             counts = CollaborationGraph.from_json(text).model_counts()
             assert all(count <= available[model] for model, count in counts.items())
 
     def test_without_roles_every_node_is_an_assistant(self):
-        for text in loop(make_searcher("agent_reinforce", problem(roles=False))):
+        for text in loop(searcher_class("agent_reinforce").of(problem(roles=False))):
             assert {node.role for node in CollaborationGraph.from_json(text).nodes} == {"assistant"}
 
     def test_it_finds_the_best_shape_of_a_hill(self):
         def hill(graph) -> float:
             return 0.8 - 0.15 * abs(np.log2(graph.width / 3)) - 0.15 * abs(np.log2(graph.depth / 3))
 
-        searcher = make_searcher(
-            "agent_reinforce",
-            Problem(WIDE, SearchSettings(), AgentSettings(), {"llama-3.2-1b": 12}, 0),
+        searcher = searcher_class("agent_reinforce").of(
+            Problem(WIDE, SearchSettings(), AgentSettings(), {"llama-3.2-1b": 12}, 0)
         )
         loop(searcher, hill, rounds=20)
         assert hill(searcher.result()) > 0.7
@@ -132,19 +123,16 @@ class TestAgentReinforce:
         def votes(graph: CollaborationGraph) -> float:
             return 0.8 if graph.node(graph.sink).role == "voter" else 0.2
 
-        searcher = make_searcher("agent_reinforce", problem())
+        searcher = searcher_class("agent_reinforce").of(problem())
         loop(searcher, votes, rounds=12)
         distribution = searcher.distribution
         assert distribution.role_preferences()[-1, distribution.roles.index("voter")] > 0.6
 
 
-class TestHeuristicAgent:
-    def agent(self, **switches: bool) -> HeuristicAgent:
-        return HeuristicAgent(np.random.default_rng(0), AgentSettings(**switches))
-
-    @pytest.mark.parametrize(("twice", "first"), [(0.55, "llama-3.2-1b"), (0.41, "llama-3.1-8b")])
-    def test_small_models_are_preferred_only_where_a_second_one_gains_enough(self, twice, first):
-        scores = dict.fromkeys(PAPER_POOL, 0.1) | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
-        brief = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles)
-        trials = [Trial({"llama-3.2-1b": 2}, twice, 20)]
-        assert self.agent().select_family_size(brief, trials).models[0] == first
+@pytest.mark.parametrize(("twice", "first"), [(0.55, "llama-3.2-1b"), (0.41, "llama-3.1-8b")])
+def test_small_models_are_preferred_only_where_a_second_one_gains_enough(twice, first):
+    scores = dict.fromkeys(PAPER_POOL, 0.1) | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
+    brief = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles)
+    agent = HeuristicAgent(np.random.default_rng(0), AgentSettings())
+    trials = [Trial({"llama-3.2-1b": 2}, twice, 20)]
+    assert agent.select_family_size(brief, trials).models[0] == first

@@ -10,26 +10,20 @@ graphs and multisets are within the budget. Nothing is repaired by guessing.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Annotated, Any, Self, TypeVar
 
 import numpy as np
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.agent.base import Brief, Counts, Edge, affordable, counts_problem
+from ttsgraph.searching.agent.base import Brief, Counts, Edge
 
 MAX_TRIES = 100
 """Maximum number of positions in a text at which the parser looks for JSON."""
@@ -93,18 +87,14 @@ def _one_of(known: Callable[[Any], Sequence[Any]]) -> AfterValidator:
 NodeId = Annotated[int, _one_of(lambda distribution: distribution.ids)]
 Role = Annotated[str, _one_of(lambda distribution: distribution.roles)]
 Model = Annotated[str, _one_of(lambda distribution: distribution.models)]
-Affordable = Annotated[str, _one_of(affordable)]
+Affordable = Annotated[str, _one_of(lambda brief: brief.affordable)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
-class Answer(ClosedModel):
+class Answer(ClosedModel, json_schema_serialization_defaults_required=True):
     """Answer of an agent, or a part of it. In its JSON schema every field is required, because
     strict structured output demands it.
     """
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
-    )
 
     def problem(self, *args: Any, **kwargs: Any) -> str:
         """Return why the values don't fit the context (see `read_answer`), or "" if they do."""
@@ -226,7 +216,7 @@ class Combination(Answer):
 
     def problem(self, brief: Brief) -> str:
         """Return why the multiset is not legal, or "" if it is."""
-        return counts_problem(self.counts, brief)
+        return brief.why_not(self.counts)
 
 
 class Ranking(Answer):
@@ -268,18 +258,17 @@ def apply_update(answer: Update, distribution: GraphDistribution) -> None:
     for edge in answer.edge_changes:
         probabilities[place(edge.source), place(edge.target)] = edge.probability
     distribution.set_edge_probabilities(probabilities)
-    roles: dict[int, dict[str, float]] = defaultdict(dict)
-    for role in answer.role_changes:
-        roles[place(role.node)][role.role] = role.probability
-    models: dict[int, dict[str, float]] = defaultdict(dict)
-    for model in answer.model_changes if isinstance(answer, OpenUpdate) else ():
-        models[place(model.node)][model.model] = model.probability
-    for row, given in roles.items():
-        before = distribution.role_preferences()[row]
-        distribution.pi[row] = _changed(distribution.roles, before, given)
-    for row, given in models.items():
-        before = distribution.model_probabilities()[row]
-        distribution.psi[row] = _changed(distribution.models, before, given)
+    d = distribution
+    models = answer.model_changes if isinstance(answer, OpenUpdate) else ()
+    for names, logits, before, changes in (
+        (d.roles, d.pi, d.role_preferences(), [(e.node, e.role, e) for e in answer.role_changes]),
+        (d.models, d.psi, d.model_probabilities(), [(e.node, e.model, e) for e in models]),
+    ):
+        given: dict[int, dict[str, float]] = defaultdict(dict)
+        for node, name, change in changes:
+            given[place(node)][name] = change.probability
+        for row, wanted in given.items():
+            logits[row] = _changed(names, before[row], wanted)
 
 
 A = TypeVar("A", bound=Answer)
@@ -327,16 +316,13 @@ def _last_object(text: str, keys: Collection[str]) -> dict[str, Any] | None:
     """
     text = text.rpartition("</think>")[2].partition("<think>")[0]
     decoder = json.JSONDecoder()
-    found = None
-    at = text.find("{")
+    found, at = None, -1
     for _ in range(MAX_TRIES):
+        at = text.find("{", at + 1)
         if at < 0:
             break
-        try:
+        with suppress(ValueError, RecursionError):
             value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            end = at + 1
-        else:
             found = value if keys & value.keys() else found
-        at = text.find("{", end)
+            at = end - 1
     return found

@@ -3,6 +3,7 @@ search, further knowledge, legal model multisets, and exchanges with a language 
 the language model's answers is in answers.py.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -122,6 +123,34 @@ class Brief:
         """True if latency counts as well as accuracy."""
         return self.objective.joint
 
+    @property
+    def affordable(self) -> list[str]:
+        """Models for which a single call is within the budget, in the pool's order."""
+        most = self.budget.fixed_limit
+        return [model for model in self.cost.pool if self.cost.single(model) <= most]
+
+    def why_not(self, counts: Counts) -> str:
+        """Return why a model multiset is not legal, or "" if it is. A legal multiset has only known
+        models and positive counts, and is within max_nodes and the budget.
+        """
+        pool, most = self.cost.pool, self.budget.fixed_limit
+        if not counts or not set(counts) <= set(pool) or min(counts.values()) < 1:
+            known = ", ".join(pool)
+            return f"expected one or more instances of models of {known}; found {dict(counts)}"
+        if (total := sum(counts.values())) > self.budget.max_nodes:
+            return f"{total} instances are over the limit of {self.budget.max_nodes}"
+        if (least := least_cost(counts, self.cost)) > most:
+            return f"{dict(counts)} costs at least {least:.4g}, over the budget {most:g}"
+        return ""
+
+    def admits(self, counts: Counts) -> bool:
+        """Return True if a model multiset is legal."""
+        return not self.why_not(counts)
+
+    def most_of(self, model: str) -> int:
+        """Return how many instances of one model fit in the budget."""
+        return next(n for n in itertools.count() if not self.admits({model: n + 1}))
+
 
 @dataclass(frozen=True, slots=True)
 class Preference:
@@ -174,43 +203,7 @@ def family_size_trials(brief: Brief) -> list[Counts]:
     """
     multisets: list[Counts] = [{model: 1} for model in brief.cost.pool]
     multisets += [{models[0].name: 2} for models in brief.cost.pool.families.values()]
-    return [counts for counts in multisets if legal_counts(counts, brief)]
-
-
-def affordable(brief: Brief) -> list[str]:
-    """Return the models for which a single call is within the budget, in the pool's order."""
-    most = brief.budget.fixed_limit
-    return [model for model in brief.cost.pool if brief.cost.single(model) <= most]
-
-
-def counts_problem(counts: Counts, brief: Brief) -> str:
-    """Return why a model multiset is not legal, or "" if it is. A legal multiset has only known
-    models and positive counts, and is within max_nodes and the budget.
-    """
-    pool = brief.cost.pool
-    if not counts or not set(counts) <= set(pool) or min(counts.values()) < 1:
-        known = ", ".join(pool)
-        return f"expected one or more instances of models of {known}; found {dict(counts)}"
-    total = sum(counts.values())
-    if total > brief.budget.max_nodes:
-        return f"{total} instances are over the limit of {brief.budget.max_nodes}"
-    least, most = least_cost(counts, brief.cost), brief.budget.fixed_limit
-    if least > most:
-        return f"{dict(counts)} costs at least {least:.4g}, over the budget {most:g}"
-    return ""
-
-
-def legal_counts(counts: Counts, brief: Brief) -> bool:
-    """Return True if `counts_problem` finds nothing wrong with a model multiset."""
-    return not counts_problem(counts, brief)
-
-
-def most_that_fit(model: str, brief: Brief) -> int:
-    """Return how many instances of one model fit in the budget."""
-    count = 0
-    while legal_counts({model: count + 1}, brief):
-        count += 1
-    return count
+    return [counts for counts in multisets if brief.admits(counts)]
 
 
 def in_words(counts: Counts) -> str:

@@ -8,9 +8,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby, product
 from statistics import fmean
+from typing import NamedTuple
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.evaluation.environment import NodeResult, QuestionResult, short_form
@@ -115,52 +115,44 @@ def update_tables(
     }
 
 
-@dataclass(slots=True)
-class Tally:
-    """Sums over answers of nodes that have inputs: the mean grade of each answer's inputs, the
-    answer's grade, and the numbers of questions that could be repaired, were repaired, could be
-    broken and were broken. An answer repairs a question if it is right and all its inputs are
-    wrong, and breaks it in the opposite case.
+class Reading(NamedTuple):
+    """Answer of a node that has inputs: whether its inputs were all right (None if only some were),
+    their mean grade, and whether and how far the answer is right.
     """
 
-    answers: int = 0
-    before: float = 0.0
-    after: float = 0.0
-    repairable: int = 0
-    repaired: int = 0
-    spoilable: int = 0
-    spoilt: int = 0
+    were_right: bool | None
+    before: float
+    right: bool
+    after: float
 
-    def __str__(self) -> str:
-        repaired = f"repaired {self.repaired} of {self.repairable}"
-        return f"{self.answers} answers, {repaired}, spoilt {self.spoilt} of {self.spoilable}"
 
-    def add(self, read: Sequence[NodeResult], said: NodeResult) -> bool | None:
-        """Count an answer and the answers that it is based on. Return True if it repairs the
-        question, False if it breaks it, and None otherwise.
-        """
-        self.answers += 1
-        self.before += sum(float(each.correct) for each in read) / len(read)
-        self.after += float(said.correct)
-        good = said.correct > PASSING
-        inputs = {each.correct > PASSING for each in read}
-        if len(inputs) > 1:
-            return None
-        if inputs == {False}:
-            self.repairable += 1
-            self.repaired += good
-        else:
-            self.spoilable += 1
-            self.spoilt += not good
-        return good if {good} != inputs else None
+def _reading(read: Sequence[NodeResult], said: NodeResult) -> Reading:
+    inputs = {each.correct > PASSING for each in read}
+    before = sum(float(each.correct) for each in read) / len(read)
+    were_right = inputs.pop() if len(inputs) == 1 else None
+    return Reading(were_right, before, said.correct > PASSING, float(said.correct))
+
+
+def _changes(readings: Sequence[Reading]) -> tuple[list[bool], list[bool]]:
+    """Return for each question that could be repaired, because all inputs were wrong, whether it
+    was; and likewise for each that could be broken, because all inputs were right.
+    """
+    repaired = [each.right for each in readings if each.were_right is False]
+    return repaired, [not each.right for each in readings if each.were_right]
+
+
+def _told(readings: Sequence[Reading]) -> str:
+    repaired, spoilt = _changes(readings)
+    counts = f"repaired {sum(repaired)} of {len(repaired)}, spoilt {sum(spoilt)} of {len(spoilt)}"
+    return f"{len(readings)} answers, {counts}"
 
 
 def _evidence(history: History, brief: Brief) -> list[str]:
     """Return lines with the numbers of questions that roles and edges repaired and broke, with the
     first example of each kind from the latest round. The role of a model is counted by model.
     """
-    roles: dict[str, Tally] = defaultdict(Tally)
-    edges: dict[Edge, Tally] = defaultdict(Tally)
+    roles: dict[str, list[Reading]] = defaultdict(list)
+    edges: dict[Edge, list[Reading]] = defaultdict(list)
     found: list[tuple[bool, str]] = []
     for known in history:
         graph, examples = known.graph, dict[bool, str]()
@@ -170,22 +162,29 @@ def _evidence(history: History, brief: Brief) -> list[str]:
                 continue
             for source in graph.predecessors[node.id]:
                 if source in result.nodes:
-                    edges[source, node.id].add([result.nodes[source]], said)
+                    edges[source, node.id].append(_reading([result.nodes[source]], said))
             calls = get_role(node.role).calls_model
-            outcome = roles[f"{node.role} of {node.model}" if calls else node.role].add(read, said)
-            if outcome is not None and outcome not in examples:
-                examples[outcome] = _example(node, result, read, said, brief)
+            reading = _reading(read, said)
+            roles[f"{node.role} of {node.model}" if calls else node.role].append(reading)
+            if reading.were_right is (not reading.right) and reading.right not in examples:
+                examples[reading.right] = _example(node, result, read, said, brief)
         if known.iteration == history[-1].iteration:
             found += examples.items()
-    lines = [
-        f"{name}: {tally}, right {tally.after / tally.answers:.2f}"
-        f" where an answer that it reads is {tally.before / tally.answers:.2f}"
-        for name, tally in sorted(roles.items(), key=lambda item: -item[1].answers)
-    ]
+    lines = []
+    for name, readings in sorted(roles.items(), key=lambda item: -len(item[1])):
+        before = sum(each.before for each in readings) / len(readings)
+        after = sum(each.after for each in readings) / len(readings)
+        where = f"right {after:.2f} where an answer that it reads is {before:.2f}"
+        lines.append(f"{name}: {_told(readings)}, {where}")
     lines += dict(reversed(found)).values()
+
+    def difference(item: tuple[Edge, list[Reading]]) -> tuple[int, Edge]:
+        repaired, spoilt = _changes(item[1])
+        return -abs(sum(repaired) - sum(spoilt)), item[0]
+
     # edges with the largest difference between repaired and broken questions come first
-    telling = sorted(edges.items(), key=lambda e: (-abs(e[1].repaired - e[1].spoilt), e[0]))
-    return lines + [f"edge {a}->{b}: {tally}" for (a, b), tally in telling]
+    telling = sorted(edges.items(), key=difference)
+    return lines + [f"edge {a}->{b}: {_told(readings)}" for (a, b), readings in telling]
 
 
 def _example(

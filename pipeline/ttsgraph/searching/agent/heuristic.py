@@ -30,17 +30,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent.answers import Move, logits_of
-from ttsgraph.searching.agent.base import (
-    Brief,
-    Counts,
-    Exchange,
-    History,
-    Preference,
-    Trial,
-    affordable,
-    legal_counts,
-    most_that_fit,
-)
+from ttsgraph.searching.agent.base import Brief, Counts, Exchange, History, Preference, Trial
 from ttsgraph.settings.profile import AgentSettings
 
 Shape = tuple[int, int]
@@ -105,7 +95,7 @@ class HeuristicAgent:
         The gain from one to two instances is assumed to repeat, halved, at each further doubling.
         Without insight 1 the order is random.
         """
-        models = affordable(brief)
+        models = brief.affordable
         if not self.settings.insight_1:
             shuffled = [models[k] for k in self.rng.permutation(len(models))]
             return Preference(tuple(shuffled), "random order (insight 1 is off)")
@@ -144,10 +134,10 @@ class HeuristicAgent:
         pool = brief.cost.pool
         first = preference.models[0]
         own = [model for model in preference.models if pool[model].family == pool[first].family]
-        many = {model: min(MOST_INSTANCES, most_that_fit(model, brief)) for model in own}
+        many = {model: min(MOST_INSTANCES, brief.most_of(model)) for model in own}
         candidates: list[Counts] = [{first: many[first]}, {first: max(1, many[first] // 2)}]
         candidates += [{model: many[model]} for model in own[1:]]
-        return [counts for counts in candidates if legal_counts(counts, brief)][:limit]
+        return [counts for counts in candidates if brief.admits(counts)][:limit]
 
     def _random_counts(self, brief: Brief, limit: int) -> list[Counts]:
         models = list(brief.cost.pool)
@@ -160,7 +150,7 @@ class HeuristicAgent:
                 grown = {**counts, model: counts.get(model, 0) + 1}
                 # a lower bound, because the cheapest graph of these models has no edges
                 least = sum(brief.cost.single(model) * count for model, count in grown.items())
-                if not legal_counts(grown, brief) or (counts and least > target):
+                if not brief.admits(grown) or (counts and least > target):
                     break
                 counts = grown
             if counts:

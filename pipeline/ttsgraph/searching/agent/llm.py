@@ -17,28 +17,9 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Chat, Message, estimate_tokens
-from ttsgraph.searching.agent import context
-from ttsgraph.searching.agent.answers import (
-    A,
-    Combinations,
-    Move,
-    OpenUpdate,
-    Ranking,
-    Update,
-    apply_update,
-    edge_probabilities,
-    read_answer,
-)
-from ttsgraph.searching.agent.base import (
-    ANSWERS,
-    Brief,
-    Counts,
-    Exchange,
-    History,
-    Preference,
-    Trial,
-    affordable,
-)
+from ttsgraph.searching.agent import answers, base, context
+from ttsgraph.searching.agent.answers import Move
+from ttsgraph.searching.agent.base import Brief, Counts, History, Preference, Trial
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
 from ttsgraph.settings.profile import AgentSettings
 
@@ -55,6 +36,9 @@ sent back and for its problems.
 """
 
 PROBLEMS_SHOWN = 12
+
+Tables = Mapping[str, Sequence[str]]
+"""Entries of each table of a prompt, the most informative first."""
 
 
 class LLMAgent(HeuristicAgent):
@@ -76,14 +60,14 @@ class LLMAgent(HeuristicAgent):
         """
         if not self.settings.insight_1:
             return super().select_family_size(brief, trials)
-        models = affordable(brief)
+        models = brief.affordable
         tables = {
             "candidates": context.pool_table(brief, models),
             "trials": context.trial_table(trials) or ["(none)"],
             "pilot": context.pilot_table(brief),
         }
-        prompt = self._prompt("family_size", brief, tables, example=json.dumps(models[0]))
-        answer, _ = self._ask("family_size", prompt, Ranking, brief)
+        example = json.dumps(models[0])
+        answer, _ = self._ask("family_size", answers.Ranking, [brief], tables, example=example)
         if not answer.ranking:
             return super().select_family_size(brief, trials)
         models.sort(key=lambda model: -brief.single_scores.get(model, 0.0))
@@ -94,14 +78,13 @@ class LLMAgent(HeuristicAgent):
         if not self.settings.insight_1:
             return super().select_instances(brief, preference, limit)
         tables = {
-            "candidates": context.pool_table(brief, affordable(brief)),
+            "candidates": context.pool_table(brief, brief.affordable),
             "preference": preference.models,
             "pilot": context.pilot_table(brief),
         }
-        values = {"limit": limit, "max_nodes": brief.budget.max_nodes}
-        example = json.dumps(preference.models[0])
-        prompt = self._prompt("instances", brief, tables, example=example, **values)
-        answer, _ = self._ask("instances", prompt, Combinations, brief)
+        values: dict[str, Any] = {"limit": limit, "max_nodes": brief.budget.max_nodes}
+        values["example"] = json.dumps(preference.models[0])
+        answer, _ = self._ask("instances", answers.Combinations, [brief], tables, **values)
         different = {frozenset(each.counts.items()): each.counts for each in answer.combinations}
         return [*different.values()][:limit] or super().select_instances(brief, preference, limit)
 
@@ -112,7 +95,7 @@ class LLMAgent(HeuristicAgent):
         """
         settings = self.settings
         open_models = bool(distribution.open_models().any())
-        kind = OpenUpdate if open_models else Update
+        kind = answers.OpenUpdate if open_models else answers.Update
         # if the nodes' models are fixed, the prompt describes each of these models once
         models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
         knows_scaling = settings.insight_2 or settings.insight_3
@@ -128,9 +111,10 @@ class LLMAgent(HeuristicAgent):
             "pilot": context.pilot_table(brief) if knows_scaling else [],
             "notes": notes,
         }
-        prompt = self._prompt(
+        answer, refused = self._ask(
             "update",
-            brief,
+            kind,
+            [distribution, brief],
             tables,
             roles=distribution.roles,
             sink=distribution.ids[-1],
@@ -138,13 +122,10 @@ class LLMAgent(HeuristicAgent):
             agent=settings,
             example=_example(distribution, kind),
         )
-        answer, refused = self._ask("update", prompt, kind, distribution, brief)
-        apply_update(answer, distribution)
+        answers.apply_update(answer, distribution)
         return Move(answer.graph.graph if answer.graph else None, answer.reason, refused)
 
-    def _prompt(
-        self, stage: str, brief: Brief, tables: Mapping[str, Sequence[str]], **values: Any
-    ) -> str:
+    def _prompt(self, stage: str, brief: Brief, tables: Tables, more: Mapping[str, Any]) -> str:
         """Return the prompt of a stage; its tables fill the tokens that the fixed text leaves free.
         Raises SettingsError if the fixed text by itself is too long for the context.
         """
@@ -156,8 +137,8 @@ class LLMAgent(HeuristicAgent):
             "weight": f"{brief.objective.weight:g}",
             "half_s": f"{brief.objective.half_s:g}",
             "agent": self.settings,
-        } | values
-
+            **more,
+        }
         template = PROMPTS.get_template(f"{stage}.md.j2")
 
         def within(room: int) -> str:
@@ -172,26 +153,28 @@ class LLMAgent(HeuristicAgent):
             )
         return within(limit - fixed)
 
-    def _ask(self, stage: str, prompt: str, kind: type[A], *known: Any) -> tuple[A, list[str]]:
+    def _ask(
+        self, stage: str, kind: type[answers.A], known: Sequence[Any], tables: Tables, **values: Any
+    ) -> tuple[answers.A, list[str]]:
         """Ask for an answer; if it has problems, send them back once. Return the legal part of the
-        last answer, and its problems.
+        last answer, and its problems. `known` is the context of the answer (see `read_answer`).
         """
+        prompt = self._prompt(stage, known[-1], tables, values)
         schema = json.dumps(kind.model_json_schema(mode="serialization"))
         first = Message("user", prompt)
         messages = news = [first]
-        for attempt in range(1, ANSWERS + 1):
+        for attempt in range(1, base.ANSWERS + 1):
             reply = self._speak(messages, stage, schema)
             done = reply.completion
-            answer, problems = read_answer(done.text, kind, *known)
+            answer, problems = answers.read_answer(done.text, kind, *known)
             if problems and done.completion_tokens >= self.settings.max_tokens:
                 problems.insert(0, f"it was cut off at {done.completion_tokens} tokens; write less")
-            again = attempt < ANSWERS and bool(problems)
+            again = attempt < base.ANSWERS and bool(problems)
             applied = {} if again else answer.model_dump(mode="json")
             told = [{"role": message.role, "content": message.content} for message in news]
             spent = done.prompt_tokens, done.completion_tokens, reply.dollars, done.latency_s
-            self._exchanges.append(
-                Exchange(stage, attempt, told, done.text, applied, problems, *spent, done.cached)
-            )
+            said = stage, attempt, told, done.text, applied, problems
+            self._exchanges.append(base.Exchange(*said, *spent, done.cached))
             if not again:
                 break
             news = self._sent_back(done.text, problems, estimate_tokens(prompt))
@@ -221,12 +204,12 @@ def _votes_instead(reading: str, without_call: Sequence[str]) -> str:
     )
 
 
-def _example(distribution: GraphDistribution, kind: type[Update]) -> str:
+def _example(distribution: GraphDistribution, kind: type[answers.Update]) -> str:
     """Return an example of an answer in JSON, with current values, so that repeating it changes
     nothing. Its graph is a chain of the last two nodes.
     """
     tail = distribution.ids[-2:]
-    edges = list(edge_probabilities(distribution).items())[-1:]
+    edges = list(answers.edge_probabilities(distribution).items())[-1:]
     nodes = zip(tail, distribution.assigned[-2:], strict=True)
     why = {"reason": "..."}
     example: dict[str, Any] = {

@@ -24,7 +24,7 @@ from ttsgraph.graphs.budget import calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import Stop
-from ttsgraph.searching.agent.base import Brief, affordable, in_words
+from ttsgraph.searching.agent.base import Brief, in_words
 from ttsgraph.searching.contest import contenders as forms
 from ttsgraph.searching.contest.contenders import Labelled
 from ttsgraph.searching.response.evidence import BLANK
@@ -57,17 +57,18 @@ Voices = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Ballots:
-    """Simulated or observed answers of models, the prices of their calls, and the greedy models.
-    `draws` maps each model to (k, C) classes of answers: k draws for each of C questions, 0 for a
-    right answer and negative for an unreadable one.
+    """Simulated or observed answers of models, the prices of their calls, the maximum number of
+    voters, and the greedy models. `draws` maps each model to (k, C) classes of answers: k draws for
+    each of C questions, 0 for a right answer and negative for an unreadable one.
     """
 
     draws: Mapping[str, IntArray]
     prices: Mapping[str, float]
+    most: int
     greedy: frozenset[str] = frozenset()
 
-    def found(self, limit: float, most: int) -> list[Voices]:
-        """Return distinct multisets of 2 to `most` voters, for the whole limit and for parts of it.
+    def found(self, limit: float) -> list[Voices]:
+        """Return distinct multisets of two or more voters, for the whole limit and for parts of it.
         The voters of a multiset are in order of importance: if the multiset is unaffordable, a
         prefix of it is also a good choice. Grown multisets overfit the questions, so unfitted ones
         with equal numbers of the best models are included as well.
@@ -79,19 +80,19 @@ class Ballots:
             starts = sorted(fit, key=lambda model: -self._alone[model])[:STARTS]
             starts += sorted(fit, key=lambda model: self.prices[model])[:1]
             for start in dict.fromkeys(starts):
-                found[self._grown((start,), room, most, fit)] = None
-            found[self._each(room, most)] = None
+                found[self._grown((start,), room, fit)] = None
+            found[self._each(room)] = None
         return [voices for voices in found if len(voices) > 1]
 
-    def _each(self, limit: float, most: int) -> Voices:
+    def _each(self, limit: float) -> Voices:
         """Return a multiset of all models, the best first: each model once, then further rounds of
         the models that aren't greedy, as far as the limit allows.
         """
         ranked = sorted(self.prices, key=lambda model: -self._alone[model])
         again = [model for model in ranked if model not in self.greedy]
         kept: list[str] = []
-        for model in [*ranked, *again * (most - 1)]:
-            if len(kept) < most and self._price(kept) + self.prices[model] <= limit + 1e-9:
+        for model in [*ranked, *again * (self.most - 1)]:
+            if len(kept) < self.most and self._price(kept) + self.prices[model] <= limit + 1e-9:
                 kept.append(model)
         return tuple(kept)
 
@@ -99,7 +100,7 @@ class Ballots:
         """Return the share of questions that a vote of these voters answers correctly; a tie counts
         as the chance that the right answer wins it.
         """
-        return float(_right(self._tally(voices)[None])[0]) if voices else 0.0
+        return float(_right(self._tally(voices)[None])[0])
 
     def ordered(self, voices: Voices) -> Voices:
         """Return the voters, sorted from the best single model to the worst: the earliest voter
@@ -133,12 +134,12 @@ class Ballots:
             tally += times * shown[-1] + shown[more]
         return tally
 
-    def _grown(self, voices: Voices, limit: float, most: int, fit: Sequence[str]) -> Voices:
+    def _grown(self, voices: Voices, limit: float, fit: Sequence[str]) -> Voices:
         while True:
-            gains = self._gains(voices, limit, most, [(model,) for model in fit])
+            gains = self._gains(voices, limit, [(model,) for model in fit])
             leading = sorted(gains, key=lambda added: -gains[added])[:PAIRED]
             pairs = combinations_with_replacement(sorted(model for (model,) in leading), 2)
-            gains |= self._gains(voices, limit, most, pairs)
+            gains |= self._gains(voices, limit, pairs)
             if max(gains.values(), default=0.0) < LEAST_GAIN:
                 return voices
             best = max(gains, key=lambda added: gains[added] / max(self._price(added), 1e-9))
@@ -147,10 +148,10 @@ class Ballots:
             voices = (*voices, *best)
 
     def _gains(
-        self, voices: Voices, limit: float, most: int, options: Iterable[Voices]
+        self, voices: Voices, limit: float, options: Iterable[Voices]
     ) -> dict[Voices, float]:
         """Return, by option, the gain in accuracy from adding the option's voters. Options are
-        skipped if they are unaffordable, if they exceed `most` voters in total, or if a greedy
+        skipped if they are unaffordable, if there would be too many voters, or if a greedy
         model would vote twice.
         """
         left = limit - self._price(voices)
@@ -158,7 +159,7 @@ class Ballots:
         for added in options:
             both = Counter((*voices, *added))
             once = all(both[model] == 1 for model in added if model in self.greedy)
-            if once and both.total() <= most and self._price(added) <= left + 1e-9:
+            if once and both.total() <= self.most and self._price(added) <= left + 1e-9:
                 tallies[added] = self._tally((*voices, *added))
         if not tallies:
             return {}
@@ -189,13 +190,13 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
         return {}
     stops = brief.budget.of == "mean" and brief.cost.metric != "runtime" and not brief.joint
     limit = brief.budget.limit * (MEAN_REACH if stops else 1.0)
-    prices = {model: brief.cost.single(model) for model in affordable(brief)}
+    prices = {model: brief.cost.single(model) for model in brief.affordable}
     if brief.cost.metric == "runtime":  # voters run in parallel, so another voter adds no time
         prices = dict.fromkeys(prices, brief.budget.limit / most)
     counts = {model: calls_within(limit, price, most - 1) + 1 for model, price in prices.items()}
     draws = {model: drawn(model)[:count] for model, count in counts.items()}
-    ballots = Ballots(draws, prices, brief.greedy)
-    found = _of_ballots(ballots, ballots.found(limit, most), brief, stops)
+    ballots = Ballots(draws, prices, most, brief.greedy)
+    found = _of_ballots(ballots, ballots.found(limit), brief, stops)
     return forms.labelled(found, brief.budget.admits)
 
 

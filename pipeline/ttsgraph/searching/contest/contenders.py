@@ -17,8 +17,7 @@ The contest measures which of them is best; this module knows only the score of 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain, combinations, product
 
@@ -28,8 +27,8 @@ from ttsgraph.graphs.budget import calls_within
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, VOTER, get_role, joining, selecting
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
-from ttsgraph.searching.agent.base import Brief, affordable, in_words
-from ttsgraph.searching.response.evidence import Evidence, call_signatures, revisions
+from ttsgraph.searching.agent.base import Brief, in_words
+from ttsgraph.searching.response.evidence import call_signatures, revisions
 
 MOST_SOURCES = 12
 """Maximum number of answers that a model call reads in these graphs: prompts grow with each answer.
@@ -71,44 +70,6 @@ TIERS = 6
 """Number of the best single models that are used for votes (twice that number for checks), and
 number of models that are used for cascades.
 """
-
-HOPE = 0.5
-PRICE = 0.002
-"""Number of standard deviations added to a graph's expected value as optimism, and gain in value
-that one new call per question has to bring.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """Graph of a search, with its label; its expected value, and the standard deviation of that
-    value; its cost in budget units; its predicted accuracy; and its observed accuracy on the
-    `n_scored` questions that it was run on.
-    """
-
-    graph: CollaborationGraph
-    label: str
-    value: float
-    spread: float = 0.0
-    units: float = math.nan
-    predicted: float = math.nan
-    observed: float = math.nan
-    n_scored: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ContestResult:
-    """Results of a contest, passed to the loop that follows: the answers of all nodes; the
-    contenders except routes, best first; the number of training questions in the evidence; the
-    number of calls spent; and the seconds that a single call of each model takes.
-    """
-
-    evidence: Evidence
-    leaders: tuple[Candidate, ...]
-    train: int
-    calls: int = 0
-    latencies: Mapping[str, float] = field(default_factory=dict)
-
 
 Form = tuple[int, str, bool]
 
@@ -162,7 +123,7 @@ class Contenders:
         self.brief = brief
         self.mixes = mixes
         scores = brief.single_scores
-        self.ranked = sorted(affordable(brief), key=lambda model: -scores.get(model, 0.0))
+        self.ranked = sorted(brief.affordable, key=lambda model: -scores.get(model, 0.0))
         self.cheapest = min(self.ranked, key=brief.cost.single)
         self.sinks = joining(brief.roles)
         self.selectors = selecting(brief.roles)

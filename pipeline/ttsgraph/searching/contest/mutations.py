@@ -48,7 +48,9 @@ def changed(
     adaptive = brief.budget.of == "mean" or graph.adaptive
     changes = (*_CHANGES, *_ADAPTIVE) if adaptive else _CHANGES
     for _ in range(1 + int(rng.random() < 0.4)):
-        draft.some(changes)(draft)
+        change = draft.some(changes)
+        if len(draft.parts) > 1 or change not in _OF_SEVERAL:
+            change(draft)
     try:
         made = draft.graph()
     except GraphError:
@@ -73,7 +75,7 @@ class _Part:
 
 class _Draft:
     """Graph that is being changed: its parts in topological order, the sink last. Each method
-    except `some` and `graph` makes one change, or none if the graph is too small for it.
+    except `some` and `graph` makes one change, or none if the graph has no place for it.
     """
 
     def __init__(self, graph: CollaborationGraph, brief: Brief, rng: np.random.Generator) -> None:
@@ -125,8 +127,6 @@ class _Draft:
         """Duplicate a node other than the sink; the copy has the same inputs, readers and watching
         gates, but sometimes another model.
         """
-        if len(self.parts) == 1:
-            return
         old = self.some(self.parts[:-1])
         twin = _Part(old.node, [*old.before], [*old.watches])
         if self.rng.random() >= 0.7:
@@ -139,8 +139,6 @@ class _Draft:
 
     def without(self) -> None:
         """Remove a node other than the sink; sometimes its readers get its inputs instead."""
-        if len(self.parts) == 1:
-            return
         gone = self.some(self.parts[:-1])
         self.parts.remove(gone)
         passed_on = gone.before if self.rng.random() < 0.3 else []
@@ -151,8 +149,6 @@ class _Draft:
 
     def edge(self) -> None:
         """Add an edge between two random nodes; if they already have one, remove it."""
-        if len(self.parts) == 1:
-            return
         pair = self.rng.choice(len(self.parts), size=2, replace=False)
         first, second = (self.parts[k] for k in sorted(pair.tolist()))
         if first in second.before:
@@ -212,3 +208,5 @@ _CHANGES = (
     *(_Draft.without, _Draft.edge, _Draft.refined, _Draft.new_sink),
 )
 _ADAPTIVE = (_Draft.other_stop, _Draft.other_gate)
+_OF_SEVERAL = (_Draft.twin, _Draft.without, _Draft.edge)
+"""Changes of graphs with several nodes."""

@@ -3,12 +3,6 @@ the first import.
 """
 
 from ttsgraph.searching.methods import agent_reinforce, random, textgrad  # noqa: F401 (each registers its method)
-from ttsgraph.searching.methods.base import (
-    SEARCHERS,
-    Problem,
-    Searcher,
-    make_searcher,
-    searcher_class,
-)
+from ttsgraph.searching.methods.base import SEARCHERS, Problem, Searcher, searcher_class
 
-__all__ = ["SEARCHERS", "Problem", "Searcher", "make_searcher", "searcher_class"]
+__all__ = ["SEARCHERS", "Problem", "Searcher", "searcher_class"]

@@ -93,8 +93,7 @@ class AgentReinforce(Searcher):
         all logits of edges and roles are 0.
         """
         brief = self.problem.brief
-        instances = [model for model, count in self.problem.start.items() for _ in range(count)]
-        instances.sort(key=brief.cost.single)
+        instances = sorted(Counter(self.problem.start).elements(), key=brief.cost.single)
         models = tuple(brief.cost.pool)
         n = len(instances)
         pi = np.zeros((n, len(self.roles)))

@@ -25,9 +25,9 @@ from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent.base import Brief, Counts, Exchange
-from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.ranking import Reached
-from ttsgraph.searching.state import Proposal, State
+from ttsgraph.searching.response.calibration import Candidate
+from ttsgraph.searching.state import ContestResult, Proposal, State
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 Results = Sequence[tuple[CollaborationGraph, Feedback]]
@@ -173,17 +173,14 @@ class Searcher(Proposer):
         """
         return None
 
-    def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Learn from the validation of a contender, before the first `propose`. Does nothing by
-        default.
-        """
+    def begin(self, state: State) -> None:
+        """Prepare the state of the search before anything is run; by default nothing is needed."""
 
     def ask(self, state: State) -> Sequence[Proposal]:
         """Return the graphs to run next on the batch; empty after the last iteration. Raises
         TTSGraphError if a plug-in proposes more or fewer graphs than requested.
         """
         rule = state.rule
-        assert rule is not None, "expected a rule with the number of candidates"
         if state.iteration > rule.max_iterations:
             return []
         if state.iteration == 1:
@@ -252,10 +249,3 @@ def searcher_class(name: str) -> type[Searcher]:
             f"unknown method {name!r}; known methods: {', '.join(sorted(SEARCHERS))}"
         )
     return SEARCHERS[name]
-
-
-def make_searcher(name: str, problem: Problem) -> Searcher:
-    """Return a searcher for a problem by the name of its method. Raises the same errors as
-    `searcher_class`.
-    """
-    return searcher_class(name).of(problem)

@@ -141,7 +141,7 @@ def _ask_for_routes(state: State, learner: Learner) -> list[GraphAt]:
     routes. Learning a route makes no calls, but its models should answer the same questions.
     """
     found = learned_route(state, learner)
-    branches = found[0].branches if found else ()
+    branches = [branch for graph in found for branch in graph.branches]
     each = int(ROUTE_SHARE * state.settings.calls) // max(1, len(branches))
     places = state.order[len(state.train) :][:each]
     return [(topologies.single(branch.nodes[0].model), places) for branch in branches]
@@ -153,19 +153,19 @@ def _route(state: State, learner: Learner) -> None:
     """
     found = learned_route(state, learner)
     plain = {graph: label for graph, label in state.labels.items() if graph.route is None}
-    state.router = found[0] if found else None
-    state.labels = dict([found] if found else []) | plain
+    state.router = next(iter(found), None)
+    state.labels = found | plain
 
 
-def learned_route(state: State, learner: Learner) -> tuple[CollaborationGraph, str] | None:
+def learned_route(state: State, learner: Learner) -> dict[CollaborationGraph, str]:
     """Return a router of single calls, with its label. If routing by text shows no gain, return a
     split of two single calls, one of which is too expensive to answer all questions within the
-    budget; None if there is no such split either. `learner` knows the questions and the held-out
+    budget; nothing if there is no such split either. `learner` knows the questions and the held-out
     texts, whose words help to estimate the cost of a route on new questions.
     """
     singles = _branches(state) if state.settings.routes else {}
     if len(singles) < 2:
-        return None
+        return {}
     budget, cost = state.brief.budget, state.brief.cost
     limit = budget.limit if budget.of == "mean" else math.inf
     scores = np.stack(list(singles.values()), axis=1)
@@ -184,8 +184,8 @@ def learned_route(state: State, learner: Learner) -> tuple[CollaborationGraph, s
             branches = [list(singles)[k] for k in route.branches]
             graph = topologies.routed(route.router, branches)
             if budget.admits(graph):
-                return graph, label
-    return None
+                return {graph: label}
+    return {}
 
 
 def _branches(state: State) -> dict[CollaborationGraph, FloatArray]:
@@ -231,8 +231,7 @@ def round_jobs(state: State, number: int) -> list[GraphAt]:
         mode="wrap",
     )
     left = settings.search_share * settings.calls - state.calls
-    values = {each.graph: (each.value, each.spread) for each in state.standings}
-    hopes = hopes_of(values, state.evidence, places)
+    hopes = hopes_of(state.standings, state.evidence, places)
     most, allowed = settings.picks, left / max(1, settings.rounds - number)
     reach = WITHIN_REACH
     if not number:

@@ -29,20 +29,19 @@ import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
-from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.searching.agent.answers import Move
-from ttsgraph.searching.agent.base import affordable, in_words
-from ttsgraph.searching.choose import hopes_of, shortlist
-from ttsgraph.searching.contest.contenders import HOPE, Candidate, form_of
+from ttsgraph.searching.agent.base import in_words
+from ttsgraph.searching.choose import HOPE, hopes_of, shortlist
+from ttsgraph.searching.contest.contenders import Form, form_of
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
-from ttsgraph.searching.response.calibration import GraphValue, latency_along, valued
+from ttsgraph.searching.response.calibration import Candidate, latency_along, valued
 from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import LOOP_SHARE
@@ -91,14 +90,12 @@ def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return the leaders: the best candidate, then the best candidates of other forms that aren't
     clearly worse, and then the next best candidates of any form.
     """
-    first, *others = standings
-    chosen, forms = [first], {form_of(first.graph)}
-    for leader in others:
-        if leader.value + leader.spread >= first.value and form_of(leader.graph) not in forms:
-            chosen.append(leader)
-            forms.add(form_of(leader.graph))
-    chosen += [leader for leader in others if leader not in chosen]
-    return tuple(chosen[:LEADERS])
+    best: dict[Form, Candidate] = {}
+    for leader in standings:
+        if leader.value + leader.spread >= standings[0].value:
+            best.setdefault(form_of(leader.graph), leader)
+    chosen = list(best.values())
+    return (*chosen, *(leader for leader in standings if leader not in chosen))[:LEADERS]
 
 
 def reading_loses(standings: Sequence[Candidate]) -> str:
@@ -156,10 +153,6 @@ class JointReinforce(AgentReinforce):
         self.leaders = leaders_of(self.learnt.leaders)
         super().__init__(problem)
         self.updates.move = Move(reason="start: the contest's leaders laid out")
-        self.evidence = copy.deepcopy(self.learnt.evidence)
-        # indices, in the evidence, of the batch and of the validation questions
-        self.batch = np.arange(min(problem.settings.batch, self.learnt.train))
-        self.val = np.arange(self.learnt.train, len(self.evidence.questions))
         self.incumbent = self._result = problem.contenders[0].graph
         tables = self.distribution.theta, self.distribution.pi, self.distribution.psi
         self.optimizers = [Adam(RATE, table.shape) for table in tables]
@@ -212,62 +205,60 @@ class JointReinforce(AgentReinforce):
         done = self.updates.iteration >= LEAST
         return self.problem.calls <= 0 or (done and (self._out or self._result == self.incumbent))
 
-    def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Learn from an evaluated graph, such as a contender on the validation questions."""
-        if all(result.nodes for result in feedback.results if result.correct is not None):
-            self.evidence.add(graph, feedback)
+    def begin(self, state: State) -> None:
+        """Give the state a copy of the contest's evidence, to which the loop adds its own."""
+        self.state = state
+        state.evidence = copy.deepcopy(self.learnt.evidence)
+        state.learns = True
 
     def _refit(self) -> ResponseModel:
         """Return the response model fitted to all evidence; its random numbers depend only on the
         seed and the iteration, not on how often it is fitted.
         """
         rng = np.random.default_rng([self.problem.seed, 3, self.updates.iteration])
-        models = tuple(self.problem.brief.cost.pool)
-        return ResponseModel(self.evidence, models, rng, SAMPLES)
+        return self.state.response(SAMPLES, rng)
 
     def _valued(
         self, graphs: Iterable[CollaborationGraph], model: ResponseModel
-    ) -> dict[CollaborationGraph, GraphValue]:
+    ) -> dict[CollaborationGraph, Candidate]:
         """Return the values of graphs under the objective."""
         seconds = partial(latency_along, alone=self.learnt.latencies)
         objective = self.problem.brief.objective
-        return {g: valued(g, model, self.evidence, objective, seconds) for g in graphs}
+        return {g: valued(g, model, self.state.evidence, objective, seconds) for g in graphs}
 
     def _price(self, graph: CollaborationGraph) -> int:
         """Return the number of new calls that running a graph on the batch makes."""
-        return self.evidence.new_calls(graph, self.batch)
+        return self.state.evidence.new_calls(graph, self.state.batch)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return the drawn and edited graphs that are worth running: at least one, and at most
         `count`.
         """
         brief = self.problem.brief
-        screened = {graph: (v.value, v.spread) for graph, v in self._screen().items()}
-        best = sorted(screened, key=lambda g: -screened[g][0] - HOPE * screened[g][1])[:WATCHED]
-        new = [g for g in best if g.content_hash not in self._ran and brief.budget.admits(g)]
-        hopes = hopes_of({graph: screened[graph] for graph in new}, self.evidence, self.batch)
+        screened = sorted(self._screen().values(), key=lambda c: -c.value - HOPE * c.spread)
+        known = [each for each in screened[:WATCHED] if brief.budget.admits(each.graph)]
+        run = self.state.evidence, self.state.batch
+        new = [each for each in known if each.graph.content_hash not in self._ran]
+        hopes = hopes_of(new, *run)
         left = LOOP_SHARE * (self.learnt.calls + self.problem.calls) - self.spent
         allowed = left / max(1, LEAST - self.updates.iteration)
         picked = self.updates.proposals
-        cost = sum(map(self._price, picked))
         room = count - len(picked)
-        more = shortlist(hopes, self.evidence, self.batch, room, allowed - cost)
+        more = shortlist(hopes, *run, room, allowed - sum(map(self._price, picked)))
         picked += [graph for graph in more if graph not in picked][:room]
-        cost = sum(map(self._price, picked))
-        if not cost and self.updates.iteration < LEAST:  # run at least one new candidate
+        if self.updates.iteration < LEAST and not any(map(self._price, picked)):
+            # run at least one new candidate
             fresh = [graph for graph in hopes if self._price(graph)][:NEXT]
-            cheapest = sorted(fresh, key=self._price)[:1]
-            picked = cheapest + picked
-            cost = sum(map(self._price, cheapest))
+            picked = sorted(fresh, key=self._price)[:1] + picked
         self._out = not picked
         if not picked:  # an iteration has to run a graph: choose the one with the fewest new calls
-            call = topologies.single(min(affordable(brief), key=brief.cost.single))
+            call = topologies.single(min(brief.affordable, key=brief.cost.single))
             picked = [min([*hopes, call], key=lambda g: self._price(g) if g in hopes else 0)]
-        self.spent += cost
+        self.spent += sum(map(self._price, picked))
         self._ran |= {graph.content_hash for graph in picked}
         return picked[:count]
 
-    def _screen(self) -> dict[CollaborationGraph, GraphValue]:
+    def _screen(self) -> dict[CollaborationGraph, Candidate]:
         """Return draws, edits, proposals and the best graphs so far, with their values. Store the
         draws for the gradient, and update the list of the best graphs.
         """
@@ -306,22 +297,16 @@ class JointReinforce(AgentReinforce):
         """Return copies of the best graphs so far with random changes of models, roles, edges or
         nodes.
         """
-        brief = self.problem.brief
-        found: list[CollaborationGraph] = []
-        for _ in range(EDITS):
-            rank = min(int(self.rng.exponential(2.0)), len(self._best) - 1)
-            graph = changed(self._best[rank], brief, self.rng)
-            if graph is not None and brief.budget.admits(graph):
-                found.append(graph)
-        return found
+        brief, last = self.problem.brief, len(self._best) - 1
+        ranks = (min(int(self.rng.exponential(2.0)), last) for _ in range(EDITS))
+        copies = (changed(self._best[rank], brief, self.rng) for rank in ranks)
+        return [graph for graph in copies if graph is not None]
 
     def learn(self, results: Results) -> None:
         """Learn from the candidates' feedback, take a gradient step, ask the agent if it is a
         language model, and challenge the contest's winner at regular intervals.
         """
         self.updates.report(results)
-        for graph, feedback in results:
-            self.observe(graph, feedback)
         self._climb()
         model = self._refit()
         values = {g: known.value for g, known in self._valued(self._best, model).items()}
@@ -342,7 +327,7 @@ class JointReinforce(AgentReinforce):
         validation is affordable; otherwise try the next graph.
         """
         for graph in sorted(leads, key=lambda g: -leads[g]):
-            price = self.evidence.new_calls(graph, self.val)
+            price = self.state.evidence.new_calls(graph, self.state.val_places)
             paid = price <= self.problem.calls - self.spent
             if paid and leads[graph] > LEAD and graph != self._result:
                 self.spent += price

@@ -10,6 +10,8 @@ as several calls, so most graphs that are kept have far fewer nodes than the num
 within the budget.
 """
 
+from operator import itemgetter
+
 from ttsgraph.graphs.budget import Budget, calls_within
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -24,7 +26,7 @@ class RandomSearcher(Searcher):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self._best: tuple[float, CollaborationGraph] | None = None
+        self._tried: list[tuple[float, CollaborationGraph]] = []
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return independently drawn graphs; a graph may be drawn more than once."""
@@ -45,13 +47,9 @@ class RandomSearcher(Searcher):
                 return graph
 
     def learn(self, results: Results) -> None:
-        """Remember the best graph so far."""
-        for graph, feedback in results:
-            value = self.value(feedback)
-            if self._best is None or value > self._best[0]:
-                self._best = value, graph
+        """Remember the graphs with their values."""
+        self._tried += [(self.value(feedback), graph) for graph, feedback in results]
 
     def result(self) -> CollaborationGraph:
         """Return the graph with the highest value so far, the earliest on a tie."""
-        assert self._best is not None, "expected `learn` to be called before `result`"
-        return self._best[1]
+        return max(self._tried, key=itemgetter(0))[1]

@@ -20,12 +20,9 @@ from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.distribution import KEPT_DECIMALS, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.agent.base import Brief, Exchange
-from ttsgraph.searching.contest.contenders import Candidate
+from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.methods.base import Searcher
 from ttsgraph.searching.state import State
-from ttsgraph.settings.profile import SearchSettings
-from ttsgraph.tasks.base import Question
 
 SPENT = (
     "made_calls",
@@ -60,11 +57,6 @@ class SearchOutcome:
     contender: str = ""
     own: tuple[CollaborationGraph, Feedback] | None = None
 
-    @property
-    def val_accuracy(self) -> float:
-        """Accuracy on the validation questions."""
-        return self.validation.accuracy
-
 
 def found_in(state: State, searcher: Searcher, terms: dict[str, object]) -> SearchOutcome:
     """Return the outcome: the method's best result or the best contender, whichever is expected to
@@ -85,27 +77,13 @@ def found_in(state: State, searcher: Searcher, terms: dict[str, object]) -> Sear
     if best is None:
         raise RunStopped(f"no result could be validated ({ranking.error}); run again to continue")
     number, graph = best
-    return SearchOutcome(
-        graph,
-        number,
-        ranking.validated[graph],
-        state.stopped_by or "max_iterations",
-        pd.DataFrame(ranking.rows),
-        terms,
-        ranking.p_best(graph),
-        state.origins[graph.content_hash],
-        label,
-        None if own is None else (own[1], ranking.validated[own[1]]),
-    )
+    ended = state.stopped_by or "max_iterations", pd.DataFrame(ranking.rows), terms
+    known = ranking.p_best(graph), state.origins[graph.content_hash], label
+    mine = None if own is None else (own[1], ranking.validated[own[1]])
+    return SearchOutcome(graph, number, ranking.validated[graph], *ended, *known, mine)
 
 
-def terms_of(
-    brief: Brief,
-    settings: SearchSettings,
-    batch: Sequence[Question],
-    val: Sequence[Question],
-    contenders: Sequence[Candidate] = (),
-) -> dict[str, object]:
+def terms_of(state: State) -> dict[str, object]:
     """Return the terms of a search, which must be equal for methods to be compared, as plain data.
 
     `contenders` is a digest of the graphs that compete with the method's result, and of their
@@ -113,20 +91,21 @@ def terms_of(
     split. The selection rule follows from `objective`. `racing` is always None; it is kept because
     old records have the key.
     """
-    values = [f"{each.graph.to_json()} {each.value!r}" for each in contenders]
+    brief, rule = state.brief, state.rule
+    values = [f"{each.graph.to_json()} {each.value!r}" for each in state.standings]
     return {
         "pool": [f"{spec.name} {spec.identity}" for spec in brief.cost.pool.values()],
         "metric": brief.cost.metric,
         "budget": brief.budget.limit,
         "max_nodes": brief.budget.max_nodes,
         "objective": brief.objective.model_dump(),
-        "train": _digest(question.id for question in batch),
-        "val": _digest(question.id for question in val),
-        "candidates": settings.candidates,
-        "max_iterations": settings.max_iterations,
-        "patience": settings.patience,
+        "train": _digest(question.id for question in state.train[: rule.batch]),
+        "val": _digest(question.id for question in state.val),
+        "candidates": rule.candidates,
+        "max_iterations": rule.max_iterations,
+        "patience": rule.patience,
         "racing": None,
-        "contenders": _digest(values) if contenders else None,
+        "contenders": _digest(values) if values else None,
     }
 
 
@@ -153,7 +132,7 @@ def search_summary(
         "contender": found.contender,
         "own_graph": found.own[0].to_dict() if found.own else None,
         "own_val_accuracy": found.own[1].accuracy if found.own else None,
-        "val_accuracy": found.val_accuracy,
+        "val_accuracy": found.validation.accuracy,
         "val_questions": found.validation.n_scored,
         "p_best": found.p_best,
         "val_latency_s": found.validation.latency_s,

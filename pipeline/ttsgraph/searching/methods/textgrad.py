@@ -4,7 +4,7 @@
 
 from dataclasses import replace
 
-from ttsgraph.searching.agent.base import Brief, Counts, legal_counts
+from ttsgraph.searching.agent.base import Brief, Counts
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, register, without_insights
 
@@ -33,7 +33,7 @@ def maximal_counts(brief: Brief) -> Counts:
     while fitting:
         for model in list(fitting):
             grown = {**counts, model: counts.get(model, 0) + 1}
-            if legal_counts(grown, brief):
+            if brief.admits(grown):
                 counts = grown
             else:
                 fitting.remove(model)

@@ -21,7 +21,7 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, joining
 from ttsgraph.searching.agent.answers import Move
-from ttsgraph.searching.agent.base import Brief, History, ScoredGraph, most_that_fit
+from ttsgraph.searching.agent.base import Brief, History, ScoredGraph
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce, assigned
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.state import State
@@ -245,12 +245,11 @@ def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
     """Return graphs of a single model, from one call to as many as the budget allows: the single
     call, parallel calls, and parallel chains.
     """
-    most = max(1, most_that_fit(model, brief))
+    most = max(1, brief.most_of(model))
     sinks = joining(brief.roles) or [ASSISTANT]
     graphs = [topologies.single(model)]
     for count in sorted({max(3, round(most * share)) for share in (0.3, 0.6, 1.0)}):
-        for sink in sinks:
-            graphs.append(topologies.parallel([model] * (count - 1), model, sink))
+        graphs += [topologies.parallel([model] * (count - 1), model, sink) for sink in sinks]
         if count >= 5:
             graphs.append(topologies.branches([[model] * 2] * ((count - 1) // 2), model, sinks[0]))
     return graphs

@@ -63,17 +63,20 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
 
 
 @dataclass(frozen=True, slots=True)
-class GraphValue:
-    """Expected value of a graph under the objective, with its standard deviation; the predicted
-    accuracy, from 0 to 1; and the observed accuracy on the `n_scored` questions that the graph was
-    run on (NaN if there are none).
+class Candidate:
+    """Graph of a search, with its label; its expected value, and the standard deviation of that
+    value; its cost in budget units; its predicted accuracy; and its observed accuracy on the
+    `n_scored` questions that it was run on.
     """
 
+    graph: CollaborationGraph
+    label: str
     value: float
-    spread: float
-    predicted: float
-    observed: float
-    n_scored: int
+    spread: float = 0.0
+    units: float = math.nan
+    predicted: float = math.nan
+    observed: float = math.nan
+    n_scored: int = 0
 
 
 def valued(
@@ -82,9 +85,11 @@ def valued(
     evidence: Evidence,
     objective: Objective = ACCURACY,
     seconds: Callable[[CollaborationGraph], float] = lambda graph: math.nan,
-) -> GraphValue:
-    """Return the value of a graph: its prediction, shifted by the graph's own residuals. `seconds`
-    returns a graph's latency; it is called if latency counts.
+    label: str = "",
+    units: float = math.nan,
+) -> Candidate:
+    """Return a graph with its value under the objective: its prediction, shifted by the graph's own
+    residuals. `seconds` returns a graph's latency; it is called if latency counts.
     """
     predicted = predictor.predict(graph)
     value = predicted.accuracy
@@ -103,7 +108,7 @@ def valued(
     if objective.joint:
         value = objective.of(value, seconds(graph))
         spread = (1 - objective.weight) * spread
-    return GraphValue(value, spread, predicted.accuracy, observed, count)
+    return Candidate(graph, label, value, spread, units, predicted.accuracy, observed, count)
 
 
 def expected_leads(

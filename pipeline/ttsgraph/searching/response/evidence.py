@@ -8,8 +8,10 @@ signature (`call_signatures`).
 """
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -46,23 +48,16 @@ def passing_grade(place: int) -> float:
     return (0.5 + place * 0.6180339887498949) % 1.0
 
 
-def draws_of(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
-    """Return for each node id the number of the node's draw among the nodes with the same model and
-    the same number of inputs, starting at zero; 0 for a node that calls no model.
-
-    A run of the graph uses the same numbers if no two members of the pool send the same requests.
-    """
-    return dict.fromkeys(graph.order, 0) | draw_numbers(graph, greedy, str)
-
-
 def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
     """Return for each node id a number that is equal for nodes that are certain to make the same
-    calls, because their role, model, draw and inputs are equal.
+    calls, because their role, model, draw and inputs are equal. A node's draw is its number among
+    the nodes with the same model and number of inputs, as in a run of the graph if no two members
+    of the pool send the same requests.
 
     The numbers are the same in every process. Nodes with different inputs whose texts happen to be
     equal share calls too, but this isn't detected.
     """
-    draws = draws_of(graph, greedy)
+    draws = draw_numbers(graph, greedy, str)
     found = dict[int, int]()
     for i in graph.order:
         node = graph.node(i)
@@ -70,7 +65,7 @@ def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> 
         # Without inputs, every role that calls a model sends only the question.
         role = node.role if inputs else ""
         model = node.model if get_role(node.role).calls_model else ""
-        text = f"{role} {model} None {draws[i]} {inputs}"
+        text = f"{role} {model} None {draws.get(i, 0)} {inputs}"
         if node.adaptive:
             asks = [[found[p] for p in stage] for stage in graph.stages[i]]
             text += f" {node.stop.to_json()} {node.gate and node.gate.over} {asks}"
@@ -123,7 +118,6 @@ class GraphGrades:
     right: FloatArray
 
 
-@dataclass(slots=True)
 class Evidence:
     """Results of all graphs and nodes that were evaluated on some of the Q questions.
 
@@ -133,29 +127,29 @@ class Evidence:
     checked.
     """
 
-    questions: Sequence[Question]
-    greedy: frozenset[str] = frozenset()
-    draws: dict[str, dict[int, IntArray]] = field(default_factory=dict)
-    rows: list[Rows] = field(default_factory=list)
-    graphs: dict[CollaborationGraph, GraphGrades] = field(default_factory=dict)
-    refused: dict[CollaborationGraph, IntArray] = field(default_factory=dict)
-    """Graph -> indices (n,) of the n questions that a provider refused to answer for it."""
+    def __init__(self, questions: Sequence[Question], greedy: frozenset[str] = frozenset()) -> None:
+        count = len(questions)
+        unasked = partial(np.full, count, UNKNOWN)
+        self.questions = questions
+        self.greedy = greedy
+        self.draws: dict[str, dict[int, IntArray]] = defaultdict(lambda: defaultdict(unasked))
+        self.rows: list[Rows] = []
+        self.graphs: dict[CollaborationGraph, GraphGrades] = {}
+        self.refused: dict[CollaborationGraph, IntArray] = {}
+        """Graph -> indices (n,) of the n questions that a provider refused to answer for it."""
 
-    made: dict[int, BoolArray] = field(default_factory=dict)
-    passed: IntArray = field(init=False)
-    lengths: dict[str, FloatArray] = field(default_factory=dict)
-    """Model -> (Q, 2) numbers of tokens of the question and of the answer, for calls that read only
-    the question; NaN if unknown.
-    """
+        self.made: dict[int, BoolArray] = defaultdict(partial(np.full, count, False))
+        """Call signature -> array (Q,), True for the questions on which the call was made."""
 
-    _places: dict[str, int] = field(init=False)
-    _sent: dict[Router, IntArray] = field(default_factory=dict)
-    _forms: list[dict[str, int]] = field(init=False)
+        self.passed: IntArray = np.zeros((2, count, FORMS), dtype=np.intp)
+        self.lengths: dict[str, FloatArray] = defaultdict(partial(np.full, (count, 2), np.nan))
+        """Model -> (Q, 2) numbers of tokens of the question and of the answer, for calls that read
+        only the question; NaN if unknown.
+        """
 
-    def __post_init__(self) -> None:
-        self._places = {question.id: place for place, question in enumerate(self.questions)}
-        self._forms = [{} for _ in self.questions]
-        self.passed = np.zeros((2, len(self.questions), FORMS), dtype=np.intp)
+        self._places = {question.id: place for place, question in enumerate(questions)}
+        self._sent: dict[Router, IntArray] = {}
+        self._forms: list[dict[str, int]] = [{} for _ in questions]
 
     def missing(self, graph: CollaborationGraph, places: IntArray) -> IntArray:
         """Return the indices in `places` of questions that the graph has no grade on and that were
@@ -214,14 +208,14 @@ class Evidence:
         return cached
 
     def add(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Add an evaluation with the answers of its nodes. Questions without a score are skipped;
-        refused questions are remembered, so that they are not asked again.
+        """Add an evaluation with the answers of its nodes, if they were graded. Questions without a
+        score are skipped; refused questions are remembered, so that they are not asked again.
         """
         refused = [self._places[r.question_id] for r in feedback.results if r.refused]
         if refused:
             self.refused[graph] = np.union1d(self.refused.get(graph, refused), refused)
         results = [result for result in feedback.results if result.correct is not None]
-        if not results:
+        if not results or not all(each.nodes for each in results):
             return
         places = np.array([self._places[each.question_id] for each in results])
         right = np.array([result.correct for result in results], dtype=float)
@@ -240,7 +234,7 @@ class Evidence:
     ) -> None:
         """Add the nodes' answers to these questions, for a graph without a route or one branch."""
         answers = self._classes(graph, places, nodes)
-        draws = draws_of(graph, self.greedy)
+        draws = draw_numbers(graph, self.greedy, str)
         levels = revisions(graph)
         for i, signature in self._calls(graph):
             node = graph.node(i)
@@ -249,17 +243,12 @@ class Evidence:
             if node.gate is not None and ran.any():  # the gate may have taken another answer
                 inputs = {p: answers[p][ran] for p in graph.predecessors[i]}
                 ran[ran] = settle(graph, i, inputs).taken == RUNS
-            made = self.made.setdefault(signature, np.zeros(len(self.questions), dtype=bool))
+            made = self.made[signature]
             new = ~made[places] & ran
             made[places[ran]] = True
             if not before:
-                draw = self.draws.setdefault(node.model, {}).setdefault(
-                    draws[i], np.full(len(self.questions), UNKNOWN)
-                )
-                draw[places[ran]] = answers[i][ran]
-                lengths = self.lengths.setdefault(
-                    node.model, np.full((len(self.questions), 2), np.nan)
-                )
+                self.draws[node.model][draws[i]][places[ran]] = answers[i][ran]
+                lengths = self.lengths[node.model]
                 for place, answered in zip(places.tolist(), nodes, strict=True):
                     if (said := answered.get(i)) is not None and said.prompt_tokens:
                         lengths[place] = said.prompt_tokens, said.completion_tokens
@@ -275,11 +264,8 @@ class Evidence:
         """Return for each model the cost of a call on each of the Q questions (Q,), relative to the
         mean cost; 1 if the lengths of a question are unknown.
         """
-        return {
-            model: cost.relative(model, lengths)
-            for model, lengths in self.lengths.items()
-            if model in cost.pool
-        }
+        known = self.lengths.items()
+        return {model: cost.relative(model, each) for model, each in known if model in cost.pool}
 
     def _classes(
         self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]

@@ -139,9 +139,8 @@ class ResponseModel:
                 used[node.model] += 1
                 continue
             if signature not in self._said:
-                react = partial(
-                    self._react, node, levels[i], np.stack([found[p] for p in before]), place
-                )
+                inputs = np.stack([found[p] for p in before])
+                react = partial(self._react, node, levels[i], inputs, place)
                 said = answered(graph, i, found, react, self.passing, outcomes)
                 self._said[signature] = said, outcomes.get(i)
                 if len(self._said) > KEPT:
@@ -157,14 +156,9 @@ class ResponseModel:
         """
         if model not in self._drawn:
             greedy = model in self.greedy
-            self._drawn[model] = sample_draws(
-                self.draws,
-                self._place[model],
-                self._questions,
-                1 if greedy else MOST_DRAWS,
-                greedy,
-                self._rng,
-            )
+            asked = self.draws, self._place[model], self._questions
+            most = 1 if greedy else MOST_DRAWS
+            self._drawn[model] = sample_draws(*asked, most, greedy, self._rng)
         return self._drawn[model]
 
     def _react(self, node: Node, level: int, inputs: IntArray, place: int) -> IntArray:
