@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 ANSWERING = {"/v1/chat/completions": Reply, "/v1/responses": ResponseReply}
 """Map from each path that answers questions to its reply's class."""
 
-SHOWN = ("/healthz", "/metrics", "/v1/models")
-"""Starts of the paths that show the server's state."""
-
 HEAD_S = 0.05
 """Seconds to wait for a stream's first text, so that an early error gets its own HTTP status."""
 
@@ -131,13 +128,11 @@ class App:
                 raise ApiError(400, why, headers={"connection": "close"})
             if path != "/healthz":
                 request.asker = self._keys.check(headers) or request.asker
-            handle = self._posted.get(path)
-            if handle is None and not path.startswith(SHOWN):
-                raise ApiError(404, code="not_found")
-            methods = ("POST",) if handle else ("GET", "HEAD")
+            shown = None if path in self._posted else self._shown(path)
+            methods = ("GET", "HEAD") if shown else ("POST",)
             if request.method not in methods:
                 raise ApiError(405, headers={"allow": ", ".join(methods)})
-            return await handle(request) if handle else self._shown(path)
+            return shown or await self._posted[path](request)
         except Exception as failure:
             error = reported(failure, request.id)
             return json_response({"error": error.said}, error.status, error.headers)

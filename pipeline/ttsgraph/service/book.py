@@ -94,10 +94,9 @@ class AnswerLog:
         """
         row = {"at": time.time(), "degraded": False, **columns}
         places = ", ".join(f":{column}" for column in row)
-        with self._table as table:
-            table.execute(f"insert into served ({', '.join(row)}) values ({places})", row)
-            oldest = "delete from served where seq <= (select max(seq) from served) - ?"
-            table.execute(oldest, (self._rows,))
+        self._run(f"insert into served ({', '.join(row)}) values ({places})", **row)
+        oldest = "delete from served where seq <= (select max(seq) from served) - :rows"
+        self._run(oldest, rows=self._rows)
 
     def find(self, reference: str) -> Mapping[str, Any] | None:
         """Return the row of an answer by its trace id or response id, or None if it isn't kept."""

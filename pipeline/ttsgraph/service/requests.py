@@ -171,20 +171,19 @@ def _wanted(data: _Object) -> _Object:
     return wanted
 
 
-def _function(tool: _Object) -> _Object:
-    """Return a function tool, or the choice of a function, in chat format."""
-    if "function" in tool:
-        return tool
-    function = some(tool, "name", "description", "parameters", "strict")
-    return {"type": tool.get("type"), "function": function}
+def _within(kind: str, *fields: str) -> BeforeValidator:
+    """Return a validator that moves an object's fields into an inner object, as in chat format."""
+
+    def moved(value: _Object) -> _Object:
+        if value.get("type") != kind or kind in value:
+            return value
+        return {"type": kind, kind: some(value, *fields)}
+
+    return _of(dict, moved)
 
 
-def _format(output: _Object) -> _Object:
-    """Return the format of a text in chat format."""
-    if output.get("type") != "json_schema" or "json_schema" in output:
-        return output
-    schema = some(output, "name", "description", "schema", "strict")
-    return {"type": "json_schema", "json_schema": schema}
+_FUNCTION = _within("function", "name", "description", "parameters", "strict")
+_SCHEMA = _within("json_schema", "name", "description", "schema", "strict")
 
 
 _OF_ITEMS = ("id", "status", "type", "phase")
@@ -261,10 +260,10 @@ class ChatRequest(
     max_completion_tokens: PositiveInt | None = None
     reasoning_effort: _Effort = None
     stop: _Stops = None
-    tools: list[Annotated[_Tool, _of(dict, _function)]] | None = None
-    tool_choice: Annotated[_Choice, _of(dict, _function)] = None
+    tools: list[Annotated[_Tool, _FUNCTION]] | None = None
+    tool_choice: Annotated[_Choice, _FUNCTION] = None
     parallel_tool_calls: Any = None
-    response_format: Annotated[_Output | None, _of(dict, _format)] = None
+    response_format: Annotated[_Output | None, _SCHEMA] = None
     _sent: Collection[str] = ()
 
     @classmethod
@@ -396,26 +395,21 @@ class FormedTask:
         return call["name"] in self._tools and isinstance(call["arguments"] or {}, dict)
 
 
-def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the nodes whose answer can become the graph's answer unchanged, and the nodes that
-    select among such answers.
+def actors(graph: CollaborationGraph) -> dict[int, bool]:
+    """Return the nodes whose answer can become the graph's answer unchanged (True), and the nodes
+    that select among such answers (False).
     """
-    acting = set[int]()
-    choosing = set[int]()
+    acts: dict[int, bool] = {}
     asked = [graph.sink]
     while asked:
         i = asked.pop()
-        if i in acting or i in choosing:
-            continue
-        node = graph.node(i)
-        role = get_role(node.role)
-        if role.calls_model and role.read is None:
-            acting.add(i)
-        else:
-            choosing.add(i)
-            asked += graph.reads[i]
-        asked += graph.stages[i][0] if node.gate else []
-    return frozenset(acting), frozenset(choosing)
+        if i not in acts:
+            node = graph.node(i)
+            role = get_role(node.role)
+            acts[i] = role.calls_model and role.read is None
+            asked += graph.stages[i][0] if node.gate else ()
+            asked += () if acts[i] else graph.reads[i]
+    return acts
 
 
 async def read(request: Request, parse: Callable[[_Object], T], most: int) -> T:
@@ -446,9 +440,7 @@ async def read(request: Request, parse: Callable[[_Object], T], most: int) -> T:
         where = [str(name) for name in first["loc"]]
         if where == ["messages"] and request.url.path.endswith("/responses"):
             where = ["input"]
-        path = ".".join(where) or "the request's body"
-        param = where[0] if where else None
-        message = f"{path}: {first['msg'].removeprefix('Value error, ')}"
-        raise ApiError(400, message, param) from None
+        message = f"{'.'.join(where)}: {first['msg'].removeprefix('Value error, ')}"
+        raise ApiError(400, message, where[0]) from None
     except ValueError:  # also raised for deep nesting or invalid UTF-8
         raise ApiError(400, f"{expected}, but it is not JSON") from None
