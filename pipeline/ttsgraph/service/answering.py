@@ -126,7 +126,7 @@ class Answering:
         if asked.reasoning_effort != self.live.effort:
             unused.append("reasoning_effort")
         named = [asked.named(name) for name in unused if getattr(asked, name) is not None]
-        return sorted([*asked.ignored, *named])
+        return sorted([*(asked.model_extra or ()), *named])
 
     def outcome(self, i: int) -> str:
         """Return the outcome of a node's call.

@@ -33,7 +33,7 @@ from ttsgraph.settings.service import ServiceSettings
 
 if TYPE_CHECKING:
     from ttsgraph.service.server import ApiKeys
-    from ttsgraph.service.tracing import RequestTrace, Tracing
+    from ttsgraph.service.tracing import Tracing
 
 ANSWERING = {"/v1/chat/completions": Reply, "/v1/responses": ResponseReply}
 """Map from each path that answers questions to its reply's class."""
@@ -62,11 +62,9 @@ class ClientRequest(Request):
 
     def __init__(self, scope: Scope, receive: Receive, tracing: Tracing | None) -> None:
         super().__init__(scope, receive)
-        self.path: str = scope["path"]
+        self.path = path = str(scope["path"])
         self.began = asyncio.get_running_loop().time()
-        self.trace: RequestTrace | None = None
-        if tracing is not None and self.path in ANSWERING:
-            self.trace = tracing.begin(self.path, self.headers)
+        self.trace = tracing.begin(path, self.headers) if tracing and path in ANSWERING else None
         self.id = self.trace.id if self.trace else uuid.uuid4().hex
         self.asker = self.client.host if self.client else "-"
 
@@ -167,8 +165,7 @@ class App:
             request.trace.finish(status, request)
 
     async def _feedback(self, request: ClientRequest) -> Response:
-        most = self._settings.max_body_bytes
-        judgement = await read(request, Judgement.model_validate, most)
+        judgement = await read(request, Judgement.model_validate, self._settings)
         if (outcomes := self.deployments.outcomes) is None:
             why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
             raise ApiError(404, why, code="feedback_is_off")
@@ -178,8 +175,7 @@ class App:
     async def _answer(self, request: ClientRequest) -> Response:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
         settings = self._settings
-        parse = partial(ChatRequest.of, settings=settings)
-        asked = await read(request, parse, settings.max_body_bytes)
+        asked = await read(request, partial(ChatRequest.of, settings=settings), settings)
         deployments = self.deployments
         live, arm = deployments.chosen(asked, request.id)
         request.model = live.name

@@ -271,8 +271,8 @@ class ChatRequest(
         """Return the request with this body. Raises ApiError if it can't be answered."""
         asked = cls.model_validate(_wanted(data))
         asked._sent = data.keys()
-        if settings.strict and asked.ignored:
-            name = asked.ignored[0]
+        if settings.strict and asked.model_extra:
+            name = min(asked.model_extra)
             why = f"{name!r} has no effect here, and service.strict refuses such parameters"
             raise ApiError(400, why, name, "unknown_parameter")
         roles = [message.role for message in asked.said]
@@ -309,11 +309,6 @@ class ChatRequest(
         said = tuple(each for each in self.said if each.role != "system")
         place = max((k for k, each in enumerate(said) if each.role == "user"), default=0)
         return Conversation(system, said[:place], said[place].content, said[place + 1 :])
-
-    @property
-    def ignored(self) -> list[str]:
-        """Names of the parameters that no graph uses."""
-        return sorted(self.model_extra or ())
 
     @property
     def longest(self) -> int | None:
@@ -412,12 +407,13 @@ def actors(graph: CollaborationGraph) -> dict[int, bool]:
     return acts
 
 
-async def read(request: Request, parse: Callable[[_Object], T], most: int) -> T:
-    """Return the parsed body of a request, a JSON object of at most `most` bytes.
+async def read(request: Request, parse: Callable[[_Object], T], settings: ServiceSettings) -> T:
+    """Return the parsed body of a request, a JSON object.
 
     Raises ApiError 415 if the body isn't declared as JSON, 413 if it is longer than allowed, or
     400, naming the first invalid parameter, if it isn't valid.
     """
+    most = settings.max_body_bytes
     form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if form != "application/json":
         raise ApiError(415, f"expected Content-Type application/json, found {form or 'none'}")
