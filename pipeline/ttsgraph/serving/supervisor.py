@@ -237,9 +237,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     record, timeout_s = Path(arguments[0]), float(arguments[1])
     specs = [ServerSpec(**each) for each in json.loads(arguments[2])]
-    urls: dict[str, list[str]] = {}
-    for spec in specs:
-        urls.setdefault(spec.model, []).append(spec.base_url)
+    urls = {each.model: [s.base_url for s in specs if s.model == each.model] for each in specs}
     users = record.with_suffix(".users").open("a")
     servers = [_Server(spec) for spec in specs]
     try:
