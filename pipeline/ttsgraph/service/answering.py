@@ -122,7 +122,7 @@ class Answering:
         They include `max_tokens` if the last node selects among other nodes' answers.
         """
         asked = self.asked
-        unused = [] if self.live.speaks else ["max_tokens", "max_completion_tokens"]
+        unused = [] if self.live.speaks else ["max_tokens"]
         if asked.reasoning_effort != self.live.effort:
             unused.append("reasoning_effort")
         named = [asked.named(name) for name in unused if getattr(asked, name) is not None]
@@ -208,7 +208,7 @@ class Answering:
         acts = self._acts.get(i)
         # A judge's reply is not the graph's answer, so it is neither streamed nor limited.
         last = acts is True and i == runner.sink
-        limit = asked.longest if last else None
+        limit = asked.max_tokens if last else None
         if acts:
             # The task's own stop sequences are for plain text, and could cut a tool call or JSON.
             own = () if asked.form else sampling.stop

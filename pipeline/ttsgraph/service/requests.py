@@ -218,18 +218,19 @@ def _messages(items: Any) -> Any:
     return found
 
 
-_PATHS = {
-    "messages": ("input",),
-    "include_usage": ("stream_options", "include_usage"),
-    "max_tokens": ("max_output_tokens",),
-    "reasoning_effort": ("reasoning", "effort"),
-    "response_format": ("text", "format"),
+_OTHER_NAMES: Mapping[str, Sequence[str]] = {
+    "messages": ["input"],
+    "include_usage": ["stream_options.include_usage"],
+    "max_tokens": ["max_completion_tokens", "max_output_tokens"],
+    "reasoning_effort": ["reasoning.effort"],
+    "response_format": ["text.format"],
 }
-"""Map from fields of a request to their paths in bodies, if they differ or a body can have both."""
+"""Map from fields of a request to their other names in bodies; the first that a body has counts."""
 
 
 def _names(field: str) -> AliasChoices:
-    return AliasChoices(field, AliasPath(*_PATHS.get(field, (field,))))
+    others = (AliasPath(*name.split(".")) for name in _OTHER_NAMES.get(field, ()))
+    return AliasChoices(field, *others)
 
 
 class Conversation(NamedTuple):
@@ -257,7 +258,6 @@ class ChatRequest(
     stream: StrictBool | None = False
     include_usage: StrictBool | None = False
     max_tokens: PositiveInt | None = None
-    max_completion_tokens: PositiveInt | None = None
     reasoning_effort: _Effort = None
     stop: _Stops = None
     tools: list[Annotated[_Tool, _FUNCTION]] | None = None
@@ -269,8 +269,9 @@ class ChatRequest(
     @classmethod
     def of(cls, data: _Object, settings: ServiceSettings) -> ChatRequest:
         """Return the request with this body. Raises ApiError if it can't be answered."""
-        asked = cls.model_validate(_wanted(data))
-        asked._sent = data.keys()
+        wanted = _wanted(data)
+        asked = cls.model_validate(wanted)
+        asked._sent = wanted.keys()
         if settings.strict and asked.model_extra:
             name = min(asked.model_extra)
             why = f"{name!r} has no effect here, and service.strict refuses such parameters"
@@ -293,8 +294,9 @@ class ChatRequest(
 
     def named(self, field: str) -> str:
         """Return the name that a field has in the client's request."""
-        other, *_ = _PATHS.get(field, (field,))
-        return other if other in self._sent else field
+        names = (field, *_OTHER_NAMES.get(field, ()))
+        sent = (name.partition(".")[0] for name in names)
+        return next((name for name in sent if name in self._sent), field)
 
     @cached_property
     def said(self) -> Sequence[Message]:
@@ -309,11 +311,6 @@ class ChatRequest(
         said = tuple(each for each in self.said if each.role != "system")
         place = max((k for k, each in enumerate(said) if each.role == "user"), default=0)
         return Conversation(system, said[:place], said[place].content, said[place + 1 :])
-
-    @property
-    def longest(self) -> int | None:
-        """Maximum number of tokens of the answer, or None for no limit."""
-        return min(filter(None, (self.max_tokens, self.max_completion_tokens)), default=None)
 
     @property
     def as_json(self) -> bool:
