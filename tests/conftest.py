@@ -26,7 +26,8 @@ from tests.support.real import (
 )
 from tests.support.tiny_server import MakeSpec, tiny_spec
 from ttsgraph.pool.engine import EngineSettings
-from ttsgraph.serving.servers import HostedModel, server_specs
+from ttsgraph.serving.placement import HostedModel
+from ttsgraph.serving.servers import server_specs
 from ttsgraph.serving.supervisor import Urls, shared_servers
 from ttsgraph.settings.profile import Profile, load_profile
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
-from ttsgraph.base.history import Entry, read_history
 from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import DeployedVersion, figures_of, front_of
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
 from ttsgraph.evaluation.found_by import BASELINE
 from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.stages.final import TestOutcome
+from ttsgraph.stages.history import Entry, read_history
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.records import SearchRecord, StartRecord, read_record
 from ttsgraph.stages.schemas import Candidates, read_table

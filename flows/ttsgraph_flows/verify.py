@@ -24,14 +24,13 @@ from ttsgraph.base.ending import EXIT_INPUT, EXIT_UNVERIFIED, say
 from ttsgraph.base.errors import InputError, PromptRefused, RunStopped
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
-from ttsgraph.base.state import STATE
+from ttsgraph.base.state import SERVE_PYTHON, STATE
 from ttsgraph.base.wording import counted
 from ttsgraph.models import recording
 from ttsgraph.models.cache import stored
 from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import Call, Calls, read_calls, write_calls
 from ttsgraph.runtime.clients import open_cache, serving_facts
-from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows import compare_records
 from ttsgraph_flows.compare_records import Verification, by_content, published_copy

@@ -17,8 +17,8 @@ from lab import python_path
 from tests.support.processes import wait_until
 from tests.support.project import Project
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.base.bookkeeping import BOOKKEEPING
-from ttsgraph.base.history import read_history
+from ttsgraph.stages.bookkeeping import BOOKKEEPING
+from ttsgraph.stages.history import read_history
 
 pytestmark = pytest.mark.slow
 DELAY_S = 0.1

@@ -29,7 +29,7 @@ from mlflow.tracking import MlflowClient
 
 from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.base.bookkeeping import BOOKKEEPING, FOLDER
+from ttsgraph.stages.bookkeeping import BOOKKEEPING, FOLDER
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
 

@@ -70,7 +70,7 @@ def mixed(**engine) -> Profile:
 def test_only_what_has_no_url_is_started_here_in_the_engines_environment(monkeypatch, tmp_path):
     for where in (serving, clients):
         monkeypatch.setattr(where, "vllm_build", lambda python: Build("0", "cpu"))
-    monkeypatch.setattr(serving, "prepare_weights", lambda name, model, state, python: python)
+    monkeypatch.setattr(serving, "prepare_weights", lambda name, model, python, state: python)
     profile = mixed(python="/opt/vllm/bin/python")
     specs = serving.local_specs(profile, tmp_path)
     assert list(profile.hosted) == [spec.name for spec in specs] == ["smollm2-135m", "gemma3-270m"]

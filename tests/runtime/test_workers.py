@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.errors import LimitReached, RunStopped
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
@@ -36,6 +35,7 @@ from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.stages.bookkeeping import BOOKKEEPING
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import load_questions
 

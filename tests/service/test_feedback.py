@@ -168,9 +168,9 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
     """The challenger is always right and the champion never."""
     book = AnswerLog(tmp_path / "served.db", 10_000)
     for k, client in enumerate(clients):
-        arm, number = ("champion", "3") if k % 2 else ("challenger", "4")
-        row = {"trace": f"{k:032x}", "model": NAME, "task": "math", "version": number, "cost": 0.1}
-        book.add(**row, arm=arm, champion="3", asker=client)
+        version = "3" if k % 2 else "4"
+        row = {"trace": f"{k:032x}", "model": NAME, "task": "math", "version": version, "cost": 0.1}
+        book.add(**row, champion="3", asker=client)
         book.judge(f"{k:032x}", float(k % 2 == 0), None, least)
     found = [len(book.last("math", version, "score", 10_000)) for version in ("3", "4")]
     assert found == counted

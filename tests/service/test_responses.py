@@ -91,11 +91,9 @@ def test_events_are_numbered_and_a_cut_answer_is_incomplete(pool):
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"previous_response_id": "resp_1"}, "previous_response_id|whole conversation"),
         ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
         ({"input": [{"type": "item_reference", "id": "1"}]}, "item_reference"),
         ({"input": [PICTURE]}, "input.0.content.0.type"),
-        ({"extra_body": {"n": 2}}, "n is not supported"),
         ({"input": openai.omit}, "input: Field required"),
     ],
 )

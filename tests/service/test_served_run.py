@@ -39,7 +39,7 @@ async def timed(graph, client, deadline_s, **tolerance):
     live = SimpleNamespace(
         budget=RetryBudget(0.0),
         runner_for=lambda asked: runner,
-        labels=("1", graph.content_hash),
+        origin={},
         effort=None,
         speaks=True,
     )

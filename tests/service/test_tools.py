@@ -195,21 +195,15 @@ def test_few_shot_tasks_refuse_conversations_tools_and_json_in_words(pool):
         assert not pool.bodies
 
 
-def test_what_the_endpoint_refuses_of_a_form_is_told_in_its_own_words(pool):
+def test_a_form_that_an_endpoint_refuses_is_answered_by_others_or_told_in_its_own_words(pool):
     said = {"error": {"message": '"auto" tool choice requires a parser', "code": 400}}
     with deployed(pool, VOTED) as (through, _):
+        pool.reply = lambda body: (
+            JSONResponse(said, 400) if body["model"] == "large" else acts(body)
+        )
+        assert loop(through, NAME)[-1]["content"] == "It is 21 in Paris and 21 in Oslo."
         pool.reply = lambda body: JSONResponse(said, 400)
         with pytest.raises(openai.BadRequestError, match="tool choice requires a parser") as found:
             create(through, NAME, tools=[WEATHER])
     assert found.value.code == "unsupported_by_model"
     assert pool.url not in str(found.value)
-
-
-def test_a_form_that_one_voters_endpoint_refuses_is_answered_by_the_others(pool):
-    said = {"error": {"message": "no tools here", "code": 400}}
-    with deployed(pool, VOTED) as (through, _):
-        pool.reply = lambda body: (
-            JSONResponse(said, 400) if body["model"] == "large" else acts(body)
-        )
-        found = loop(through, NAME)
-    assert found[-1]["content"] == "It is 21 in Paris and 21 in Oslo."

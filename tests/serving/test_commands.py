@@ -9,7 +9,8 @@ import pytest
 from ttsgraph.pool.engine import EngineSettings, ServeSettings
 from ttsgraph.serving.environment import number_format
 from ttsgraph.serving.memory import MemoryNeed
-from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs
+from ttsgraph.serving.placement import HostedModel
+from ttsgraph.serving.servers import ServerSpec, server_specs
 from ttsgraph.serving.transformers_server import request_sampling, sampling_config, too_long
 
 VLLM = EngineSettings(kind="vllm")
@@ -67,6 +68,7 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     assert not {"--enforce-eager", "--dtype"} & set(big.command)
     assert flag(big, "--tensor-parallel-size") == "2"
     assert flag(small[0], "--gpu-memory-utilization") == "0.9"
+    assert flag(small[0], "--max-num-seqs") == str(VLLM.concurrency)
     assert flag(small[0], "--revision") == "rev1"
     assert {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} & set(big.env) == set()
     assert {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} <= set(small[0].env)

@@ -60,7 +60,7 @@ def test_what_is_not_known_is_named_and_heads_have_an_upper_bound(examine):
     model = profile.pool["llama-3.1-8b"]
     without = model.model_copy(update={"layers": None})
     found = examine([80.0], profile.model_copy(update={"pool": {"llama-3.1-8b": without}}))
-    assert found["memory of llama-3.1-8b"].found == "unknown without layers"
+    assert "'llama-3.1-8b': expected total, non_embedding, layers" in found["memory"].found
     serve = model.serve.model_copy(update={"kv_heads": None, "head_dim": None})
     wide = needs_of(model.model_copy(update={"serve": serve}), profile.engine)
     for gpus, need in needs_of(model, profile.engine).items():

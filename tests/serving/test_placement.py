@@ -1,18 +1,15 @@
 """Servers on GPUs by load: within memory, none idle while another has far more to do."""
 
-import itertools
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from tests.support.project import ROOT
 from ttsgraph.base.errors import EndpointError
-from ttsgraph.pool.engine import EngineSettings, ServeSettings
+from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving.memory import USABLE, MemoryNeed, needs_of
 from ttsgraph.serving.placement import HostedModel, place, servers_of, work_on
-from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import load_profile
 
 MACHINES = ([80.0], [40.0] * 2, [24.0] * 4 + [80.0] * 2, [48.0] * 5, [24.0] * 8, [80.0] * 16)
@@ -72,22 +69,13 @@ def test_a_model_that_cannot_be_placed_is_named():
         place({"m": hosted(1.0, {})}, {0: 80.0})
 
 
-def test_servers_start_where_they_are_placed_with_their_shares_and_what_the_profile_gives(
-    tmp_path: Path,
-):
+def test_more_servers_go_to_the_model_with_more_to_do_and_replicas_are_as_given():
     small = MemoryNeed(2.0, 1.0, 0.5)
-    models = {
-        "s": HostedModel("s", needs={1: small}, load=1.0),
-        "l": HostedModel("l", needs={1: MemoryNeed(15.0, 2.0, 2.0)}, load=8.0),
-    }
-    gpus = dict.fromkeys(range(3), 24.0)
-    specs = server_specs(EngineSettings(kind="vllm", concurrency=128), models, tmp_path, gpus)
-    assert [spec.name for spec in specs] == ["s", "l-1", "l-2"]  # no GPU holds both
-    assert {spec.gpus for spec in specs} == {(0,), (1,), (2,)}
-    for spec, server in zip(specs, servers_of(models, gpus), strict=True):
-        command = dict(itertools.pairwise(spec.command))
-        assert float(command["--gpu-memory-utilization"]) == server.share > 0.8
-        assert command["--max-num-seqs"] == "128"
+    models = {"s": hosted(1.0, {1: small}), "l": hosted(8.0, {1: MemoryNeed(15.0, 2.0, 2.0)})}
+    servers = servers_of(models, dict.fromkeys(range(3), 24.0))
+    assert [server.title for server in servers] == ["s", "l-1", "l-2"]  # no GPU holds both
+    assert {server.gpus for server in servers} == {(0,), (1,), (2,)}
+    assert min(server.share for server in servers) > 0.8
     given = {
         "a": hosted(9.0, {2: small}, replicas=1),
         "b": hosted(1.0, {1: small, 2: small}, replicas=1),

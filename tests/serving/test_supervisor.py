@@ -19,7 +19,8 @@ from tests.support.tiny_server import MakeSpec, processes, served_models, tiny_s
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import keep
 from ttsgraph.pool.engine import EngineSettings
-from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs
+from ttsgraph.serving.placement import HostedModel
+from ttsgraph.serving.servers import ServerSpec, server_specs
 from ttsgraph.serving.supervisor import Urls, in_use, shared_servers
 
 ROOT = Path(__file__).resolve().parents[2]

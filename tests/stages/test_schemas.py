@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from tests.support.oracles import PAPER_POOL
-from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.base.errors import DataError
 from ttsgraph.deployment.provenance import check_archive
 from ttsgraph.evaluation.archive import record_of
@@ -14,6 +13,7 @@ from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import CostModel, Lengths
 from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.models.client import Usage
+from ttsgraph.stages.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.stages.schemas import (
     Answers,
     Candidates,

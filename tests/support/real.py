@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from ttsgraph.base.parsing import parse
+from ttsgraph.base.state import SERVE_PYTHON
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving import convert
-from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Question
 

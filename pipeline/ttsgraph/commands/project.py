@@ -252,7 +252,7 @@ def prepare(*, profile: str | None = None) -> None:
             f"expected a profile with locally served models, found engine {loaded.engine.kind}"
         )
     python = loaded.engine.python
-    echo({name: prepare_weights(name, m, python=python) for name, m in loaded.hosted.items()})
+    echo({name: prepare_weights(name, m, python) for name, m in loaded.hosted.items()})
 
 
 @command(app)

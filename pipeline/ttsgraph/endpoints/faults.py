@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from ttsgraph.base.errors import CallFailed
-from ttsgraph.base.secrets import redact_pieces
+from ttsgraph.endpoints.redaction import redact_pieces
 
 Meaning = Literal[
     "filter", "quota", "key", "model", "more room", "overflow", "full", "system", "parameter",

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import pandas as pd
 
 from ttsgraph.base.files import finite
-from ttsgraph.base.history import Entry
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -104,7 +103,7 @@ class Archive:
         self._history.append(json.dumps(finite({"type": kind, **data})))
 
     @property
-    def history(self) -> Iterator[Entry]:
+    def history(self) -> Iterator[dict[str, Any]]:
         """Evaluations and events as plain data."""
         return map(json.loads, self._history)
 

@@ -25,7 +25,7 @@ import numpy as np
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.base.rounding import PLACES
-from ttsgraph.base.special import expit, log_softmax, logit, softmax
+from ttsgraph.base.special import expit, logit
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
@@ -135,7 +135,7 @@ class GraphDistribution:
 
     def model_probabilities(self) -> FloatArray:
         """Return the (n, M) softmax of psi."""
-        return np.asarray(softmax(self.psi, axis=-1))
+        return softmax(self.psi)
 
     @property
     def assigned(self) -> list[str]:
@@ -150,7 +150,7 @@ class GraphDistribution:
         """Return the (n, R) softmax of pi: each node's role preferences before its in-degree
         sharpens them or forbids roles.
         """
-        return np.asarray(softmax(self.pi, axis=-1))
+        return softmax(self.pi)
 
     def role_probabilities(self, in_degrees: IntArray) -> FloatArray:
         """Return the role probabilities (..., n, R), given the in-degrees (..., n) of the n
@@ -161,7 +161,7 @@ class GraphDistribution:
     def _log_roles(self, in_degrees: IntArray) -> FloatArray:
         tilted = self.alpha ** in_degrees[..., None] * self.pi
         allowed = in_degrees[..., None] >= self._needs
-        return np.asarray(log_softmax(np.where(allowed, tilted, -np.inf), axis=-1))
+        return log_softmax(np.where(allowed, tilted, -np.inf))
 
     def sample(self, count: int) -> Draws:
         """Return `count` independent raw draws: models, then edges, then roles given in-degrees."""
@@ -300,3 +300,15 @@ def _forward(n: int) -> BoolArray:
 
 def _one_hot(indices: IntArray, size: int) -> FloatArray:
     return np.eye(size)[indices]
+
+
+def log_softmax(x: FloatArray) -> FloatArray:
+    """Return x - log(sum(exp(x))) along the last axis, where entries, but not all, may be -inf."""
+    shifted = x - x.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def softmax(x: FloatArray) -> FloatArray:
+    """Return exp(x) / sum(exp(x)) along the last axis."""
+    weights = np.exp(x - x.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -57,7 +58,6 @@ class Answering:
     settings: ServiceSettings
     trace: RequestTrace | None = None
     requests: dict[int, Request] = field(default_factory=dict)
-    outgoing: dict[int, OutgoingRequests] = field(default_factory=dict)
     choice: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -65,13 +65,14 @@ class Answering:
 
         Raises ApiError 400 if the version doesn't support the request.
         """
+        self.outgoing: defaultdict[int, OutgoingRequests] = defaultdict(OutgoingRequests)
         runner = self.live.runner_for(self.asked)
         question = Question("asked", self.asked.conversation.question, "")
         patience = Patience(self.settings.quorum, self.settings.fallback)
         self.run = Run(runner, question, self._begin, patience)
         runner = self.run.runner  # of the branch that answers the question
         self.calling = [i for i in runner.graph.order if runner.roles[i].calls_model]
-        self.acting, self._choosing = actors(runner.graph)
+        self._acts = actors(runner.graph)
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()  # None ends them
         self.begun = asyncio.Event()
         """Set once there is a first piece, or the work has ended without one."""
@@ -96,15 +97,15 @@ class Answering:
 
         Errors are raised by `task`, not here.
         """
-        piece: Piece | None = {}
-        while piece is not None:
+        while True:
             try:
                 async with asyncio.timeout(ALIVE_S):
                     piece = await self._pieces.get()
             except TimeoutError:
                 piece = {}
-            if piece is not None:
-                yield piece
+            if piece is None:
+                return
+            yield piece
 
     @property
     def degraded(self) -> bool:
@@ -115,25 +116,17 @@ class Answering:
         return run.late or bool(run.fallbacks) or lost
 
     @cached_property
-    def origin(self) -> dict[str, str]:
-        """The answer's origin, as plain data."""
-        version, graph = self.live.labels
-        return {"graph_hash": graph, "model_version": version, "trace_id": self.id}
-
-    @cached_property
     def ignored(self) -> list[str]:
         """The client's parameters that have no effect.
 
         They include `max_tokens` if the last node selects among other nodes' answers.
         """
         asked = self.asked
-        found = asked.ignored
-        if asked.reasoning_effort not in (None, self.live.effort):
-            found.append(asked.named("reasoning_effort"))
-        if asked.longest is not None and not self.live.speaks:
-            limit = "max_tokens" if asked.max_tokens else "max_completion_tokens"
-            found.append(asked.named(limit))
-        return sorted(found)
+        unused = [] if self.live.speaks else ["max_tokens"]
+        if asked.reasoning_effort != self.live.effort:
+            unused.append("reasoning_effort")
+        named = [asked.named(name) for name in unused if getattr(asked, name) is not None]
+        return sorted([*(asked.model_extra or ()), *named])
 
     def outcome(self, i: int) -> str:
         """Return the outcome of a node's call.
@@ -161,13 +154,13 @@ class Answering:
         were answered or abandoned.
         """
         run, usage = self.run, self.used()
-        made = sum(not completion.cached for completion in run.completions.values())
         account: dict[str, Any] = {
-            **self.origin,
+            **self.live.origin,
+            "trace_id": self.id,
             "ignored": self.ignored,
             "calls": usage.calls,
             "begun": sum(out.begun for out in self.outgoing.values()),
-            "billed": made + sum(map(self._abandoned, self.calling)),
+            "billed": usage.calls + sum(map(self._abandoned, self.calling)),
             "dollars": usage.dollars,
             "degraded": self.degraded,
             "deadline_passed": run.late,
@@ -207,39 +200,37 @@ class Answering:
 
     def _abandoned(self, i: int) -> int:
         """Return the number of a node's requests that were sent but not awaited to the end."""
-        out = self.outgoing.get(i)
-        return out.begun - out.ended if out else 0
+        return self.outgoing[i].begun - self.outgoing[i].ended
 
     def _begin(self, i: int, request: Request) -> Completion | Awaitable[Completion]:
         """Begin a node's call in the client's form, and return its completion, or an awaitable."""
         runner, asked, sampling = self.run.runner, self.asked, request.sampling
-        shown = runner.task.render(self.run.question)
-        advises = i not in self.acting and i not in self._choosing
-        request = replace(request, messages=asked.shaped(request.messages, shown, advises))
+        acts = self._acts.get(i)
         # A judge's reply is not the graph's answer, so it is neither streamed nor limited.
-        last = i == runner.sink and i in self.acting
-        if i in self.acting:
+        last = acts is True and i == runner.sink
+        limit = asked.max_tokens if last else None
+        if acts:
             # The task's own stop sequences are for plain text, and could cut a tool call or JSON.
             own = () if asked.form else sampling.stop
-            sampling = replace(sampling, stop=tuple(dict.fromkeys((*own, *(asked.stop or ())))))
-            request = replace(request, sampling=sampling, form=asked.form)
-        if last and asked.longest:
-            most = min(sampling.max_tokens, asked.longest)
-            request = replace(request, sampling=replace(sampling, max_tokens=most))
+            stop = tuple(dict.fromkeys((*own, *(asked.stop or ()))))
+            most = min(sampling.max_tokens, limit or sampling.max_tokens)
+            sampling = replace(sampling, stop=stop, max_tokens=most)
+        shown = runner.task.render(self.run.question)
+        messages = asked.shaped(request.messages, shown, advises=acts is None)
+        form = asked.form if acts else None
+        request = replace(request, messages=messages, sampling=sampling, form=form)
         self.requests[i] = request
-        found: Completion | Awaitable[Completion]
         if last and asked.stream:
-            found = Deferred(partial(runner.client.stream, request, self._hand_over))
-        elif last and asked.longest:
-            found = runner.client.begin(request)  # gives a cut answer no more room
-        else:
-            found = runner.begin(request)
+            written = Deferred(partial(runner.client.stream, request, self._hand_over))
+            return self._called(i, written)
+        begin = runner.client.begin if limit else runner.begin  # with a limit: no more room
+        found = begin(request)
         return found if isinstance(found, Completion) else self._called(i, found)
 
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
         """Await a node's call, in a separate task, and count the call's requests."""
         self.live.budget.called()
-        OUTGOING.set(self.outgoing.setdefault(i, OutgoingRequests()))  # kept after a cancelled call
+        OUTGOING.set(self.outgoing[i])  # kept after a cancelled call
         return await (self.trace.call(self, i, call) if self.trace else call)
 
     async def _work(self) -> NodeAnswer:
@@ -268,16 +259,15 @@ class Answering:
             refusal = run.met(PromptRefused)[run.runner.sink]
             why = f"a pool model's provider refuses this question: {refusal.said}"
             raise ApiError(400, why, messages, "content_filter") from refusal
-        for failure in run.failures.values():
+        if failure := run.failures.get(run.runner.sink):
+            model = str(failure).partition(" ")[0]
+            named = f"pool model {model!r}" if model in run.runner.pool else "pool model"
             if isinstance(failure, FormRefused):
                 said = failure.said or "no reason given"
-                why = f"pool model {str(failure).partition(' ')[0]!r} rejects a parameter of this"
-                raise ApiError(400, f"{why} request: {said}", code="unsupported_by_model")
-        if answer.error:
-            model = answer.error.partition(" ")[0]
-            named = f" {model!r}" if model in run.runner.pool else ""
-            why = f"pool model{named} failed or can't be reached"
-            raise ApiError(502, why, code="pool_model_failed") from CallFailed(answer.error)
+                why = f"{named} rejects a parameter of this request: {said}"
+                raise ApiError(400, why, code="unsupported_by_model")
+            why = f"{named} failed or can't be reached"
+            raise ApiError(502, why, code="pool_model_failed") from failure
         if (full := run.met(ContextOverflow)) and not answer.text:
             why = "the question is too long for a pool model's context"
             cause = next(iter(full.values()))
@@ -297,9 +287,9 @@ class Answering:
         plain["finish_reason"] = "length" if full else "stop"
         if not self.asked.form:
             return plain
-        acting = answer.completions.keys() & self.acting
-        same = [i for i, text in answer.node_texts.items() if i in acting and text == answer.text]
-        made = [answer.completions[i].choices for i in same]
+        same = [i for i, text in answer.node_texts.items() if text == answer.text]
+        acting = [i for i in same if self._acts.get(i) and i in answer.completions]
+        made = [answer.completions[i].choices for i in acting]
         if not all(made):
             why = "expected a request for plain text: this pool supports no tools or JSON"
             raise ApiError(400, why, code="unsupported_parameter")

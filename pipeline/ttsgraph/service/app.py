@@ -33,13 +33,10 @@ from ttsgraph.settings.service import ServiceSettings
 
 if TYPE_CHECKING:
     from ttsgraph.service.server import ApiKeys
-    from ttsgraph.service.tracing import RequestTrace, Tracing
+    from ttsgraph.service.tracing import Tracing
 
 ANSWERING = {"/v1/chat/completions": Reply, "/v1/responses": ResponseReply}
 """Map from each path that answers questions to its reply's class."""
-
-SHOWN = ("/healthz", "/metrics", "/v1/models")
-"""Starts of the paths that show the server's state."""
 
 HEAD_S = 0.05
 """Seconds to wait for a stream's first text, so that an early error gets its own HTTP status."""
@@ -65,11 +62,9 @@ class ClientRequest(Request):
 
     def __init__(self, scope: Scope, receive: Receive, tracing: Tracing | None) -> None:
         super().__init__(scope, receive)
-        self.path: str = scope["path"]
+        self.path = path = str(scope["path"])
         self.began = asyncio.get_running_loop().time()
-        self.trace: RequestTrace | None = None
-        if tracing is not None and self.path in ANSWERING:
-            self.trace = tracing.begin(self.path, self.headers)
+        self.trace = tracing.begin(path, self.headers) if tracing and path in ANSWERING else None
         self.id = self.trace.id if self.trace else uuid.uuid4().hex
         self.asker = self.client.host if self.client else "-"
 
@@ -131,13 +126,11 @@ class App:
                 raise ApiError(400, why, headers={"connection": "close"})
             if path != "/healthz":
                 request.asker = self._keys.check(headers) or request.asker
-            handle = self._posted.get(path)
-            if handle is None and not path.startswith(SHOWN):
-                raise ApiError(404, code="not_found")
-            methods = ("POST",) if handle else ("GET", "HEAD")
+            shown = None if path in self._posted else self._shown(path)
+            methods = ("GET", "HEAD") if shown else ("POST",)
             if request.method not in methods:
                 raise ApiError(405, headers={"allow": ", ".join(methods)})
-            return await handle(request) if handle else self._shown(path)
+            return shown or await self._posted[path](request)
         except Exception as failure:
             error = reported(failure, request.id)
             return json_response({"error": error.said}, error.status, error.headers)
@@ -172,8 +165,7 @@ class App:
             request.trace.finish(status, request)
 
     async def _feedback(self, request: ClientRequest) -> Response:
-        most = self._settings.max_body_bytes
-        judgement = await read(request, Judgement.model_validate, most)
+        judgement = await read(request, Judgement.model_validate, self._settings)
         if (outcomes := self.deployments.outcomes) is None:
             why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
             raise ApiError(404, why, code="feedback_is_off")
@@ -183,8 +175,7 @@ class App:
     async def _answer(self, request: ClientRequest) -> Response:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
         settings = self._settings
-        parse = partial(ChatRequest.of, settings=settings)
-        asked = await read(request, parse, settings.max_body_bytes)
+        asked = await read(request, partial(ChatRequest.of, settings=settings), settings)
         deployments = self.deployments
         live, arm = deployments.chosen(asked, request.id)
         request.model = live.name

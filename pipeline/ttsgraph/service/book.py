@@ -31,10 +31,10 @@ create table if not exists served (
     model text not null, task text not null, version text not null,
     cost real not null, agreement real, degraded integer not null,
     question text, answer text, score real, right_answer text,
-    asker text, arm text, champion text, counts integer
+    asker text, champion text, counts integer
 );
 create index if not exists of_version on served (task, version, seq);
-select asker, arm, champion, counts from served limit 0;
+select asker, champion, counts from served limit 0;
 commit;
 """
 """Statements that create the table, and fail if the file has a table of another form."""
@@ -43,7 +43,8 @@ update served set score = :score, right_answer = :right,
     counts = case when score is not null then counts else (
         select total(o.asker is served.asker) * (:clients - 1)
             <= total(o.asker is not served.asker) from served o where o.counts
-            and o.task = served.task and o.version = served.version and o.arm is served.arm) end
+            and (o.task, o.version) = (served.task, served.version)
+            and o.champion is served.champion) end
 where trace = :trace
 """
 
@@ -89,15 +90,14 @@ class AnswerLog:
     def add(self, **columns: Any) -> None:
         """Add an answer, given columns of the table, and delete the oldest surplus rows.
 
-        The column `asker` is the client that asked, `arm` the answer's side in an A/B test, and
-        `champion` the champion's version in this test.
+        The column `asker` is the client that asked, and `champion` the champion's version in the
+        A/B test of the answer, if any.
         """
         row = {"at": time.time(), "degraded": False, **columns}
         places = ", ".join(f":{column}" for column in row)
-        with self._table as table:
-            table.execute(f"insert into served ({', '.join(row)}) values ({places})", row)
-            oldest = "delete from served where seq <= (select max(seq) from served) - ?"
-            table.execute(oldest, (self._rows,))
+        self._run(f"insert into served ({', '.join(row)}) values ({places})", **row)
+        oldest = "delete from served where seq <= (select max(seq) from served) - :rows"
+        self._run(oldest, rows=self._rows)
 
     def find(self, reference: str) -> Mapping[str, Any] | None:
         """Return the row of an answer by its trace id or response id, or None if it isn't kept."""
@@ -119,7 +119,8 @@ class AnswerLog:
         answers.
         """
         scores = self._run(
-            "select arm, score from served where counts and task = :task and champion = :old"
+            "select iif(version = :new, 'challenger', 'champion'), score from served"
+            " where counts and task = :task and champion = :old"
             " and version in (:old, :new) and seq >= (select min(seq) from served"
             " where task = :task and champion = :old and version = :new) order by seq",
             **dict(zip(("task", "old", "new"), trial, strict=True)),

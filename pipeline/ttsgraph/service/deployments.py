@@ -49,10 +49,11 @@ class LiveVersion:
 
     def __post_init__(self) -> None:
         self.key = self.deployed.task, self.deployed.version
-        self.labels = self.deployed.version, self.deployed.graph.content_hash
+        version, graph = self.deployed.version, self.deployed.graph.content_hash
+        self.origin = {"model_version": version, "graph_hash": graph}
         self.runner = self.deployed.runner(self.client)
         # The last node speaks, or it selects among other nodes' answers.
-        self.speaks = all(one.sink in actors(one)[0] for one in self.deployed.graph.branches)
+        self.speaks = all(actors(one)[one.sink] for one in self.deployed.graph.branches)
 
     def runner_for(self, asked: ChatRequest) -> GraphRunner:
         """Return the version's runner, adapted to the request's conversation and form.
@@ -73,6 +74,7 @@ class LiveVersion:
         return replace(runner, task=task, prompt=prompt)
 
 
+@dataclass(eq=False)
 class Deployments:
     """Served names and their current versions, which are available while `running` is open.
 
@@ -80,30 +82,29 @@ class Deployments:
     local servers of replaced versions stay open until the end: the next version may use them.
     """
 
-    def __init__(
-        self, loader: Loader, names: Sequence[str], metrics: Metrics, settings: ServiceSettings
-    ) -> None:
-        self._loader = loader
-        self._names = tuple(names)
-        self._metrics = metrics
-        self._settings = settings
+    loader: Loader
+    names: Sequence[str]
+    metrics: Metrics
+    settings: ServiceSettings
+
+    def __post_init__(self) -> None:
         self._live: dict[str, LiveVersion] = {}
         self._held = contextlib.AsyncExitStack()
         self.work: set[asyncio.Task[NodeAnswer]] = set()
         self.outcomes: Outcomes | None = None
-        feedback = settings.feedback
+        feedback = self.settings.feedback
         if feedback.keep != "nothing":
-            self.outcomes = Outcomes(feedback, metrics, loader)
+            self.outcomes = Outcomes(feedback, self.metrics, self.loader)
             self._held.callback(self.outcomes.book.close)
         self._rivals: dict[str, str] = {}  # champion's name -> challenger's name
-        for name in names if feedback.trial.share else ():
+        for name in self.names if feedback.trial.share else ():
             task, _, alias = name.partition("@")
             if "/" not in task and alias in ("", "champion"):
                 self._rivals[name] = f"{task}@challenger"
 
     def all(self) -> list[LiveVersion]:
         """Return the served versions, in the order of the names."""
-        return [self._live[name] for name in self._names if name in self._live]
+        return [self._live[name] for name in self.names if name in self._live]
 
     def get(self, name: str) -> LiveVersion:
         """Return the version for a name. Raises ApiError 404 if the name isn't served."""
@@ -135,7 +136,7 @@ class Deployments:
         Failures are logged and change nothing, but a name without a deployed version is no longer
         served.
         """
-        for name in (*self._names, *self._rivals.values()):
+        for name in (*self.names, *self._rivals.values()):
             try:
                 await self._update(name)
             except DeploymentError as error:
@@ -153,17 +154,17 @@ class Deployments:
                 _log.exception("can't read the table of served answers")
 
     async def _update(self, name: str) -> None:
-        deployed = await asyncio.to_thread(self._loader.resolve, name)
+        deployed = await asyncio.to_thread(self.loader.resolve, name)
         before = self._live.get(name)
         if before and deployed == before.deployed:
             return
         others = deployed.rungs
         profile = deployed.profile_with(*(m for one in others.values() for m in one.used_models))
-        budget = RetryBudget(self._settings.retry_share)
+        budget = RetryBudget(self.settings.retry_share)
         # A search waits for an endpoint that is down, and eventually stops. A service reports the
         # failure immediately, and never stops.
         engine = profile.engine
-        retries = Retries(self._settings.max_retries, timeout_s=engine.timeout_s, budget=budget)
+        retries = Retries(self.settings.max_retries, timeout_s=engine.timeout_s, budget=budget)
         policy = FailurePolicy(engine.concurrency, math.inf, max_failed=1, waits=False, ends=False)
         local = await asyncio.to_thread(self._held.enter_context, running_servers(profile))
         connection = connect(profile, local, retries, policy)
@@ -174,15 +175,15 @@ class Deployments:
     def _replace(self, name: str, live: LiveVersion | None) -> None:
         """Serve another version, or none, under a name."""
         if (before := self._live.pop(name, None)) is not None:
-            self._metrics.deployed.remove(name, *before.labels)
+            self.metrics.deployed.remove(name, *before.origin.values())
         if live is not None:
             self._live[name] = live
-            self._metrics.deployed.labels(name, *live.labels).set(1)
-            _log.info("%s is version %s, graph %s", name, *live.labels)
+            self.metrics.deployed.labels(name, *live.origin.values()).set(1)
+            _log.info("%s is version %s, graph %s", name, *live.origin.values())
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.refresh_s)
+            await asyncio.sleep(self.settings.refresh_s)
             await self.refresh()
 
     @contextlib.asynccontextmanager
@@ -192,7 +193,7 @@ class Deployments:
         Raises InputError if a name can't be resolved.
         """
         async with self._held:
-            for name in self._names:
+            for name in self.names:
                 await self._update(name)
             await self.refresh()
             watcher = asyncio.create_task(self._watch())

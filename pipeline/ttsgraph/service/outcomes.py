@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Loader, agreement_of
-from ttsgraph.deployment.promotion import Decision, Side
+from ttsgraph.deployment.promotion import Decision
 from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.book import AnswerLog, TrialKey
 from ttsgraph.service.errors import ApiError
@@ -79,9 +79,7 @@ class Outcomes:
         if _trial(champion, challenger) not in self._trials:
             return champion, {}
         chosen = int(trace[:12], 16) / 16**12 < self._settings.trial.share
-        arm: Side = "challenger" if chosen else "champion"
-        row = {"arm": arm, "champion": champion.deployed.version}
-        return challenger if chosen else champion, row
+        return challenger if chosen else champion, {"champion": champion.deployed.version}
 
     def keep(self, answering: Answering, answer: NodeAnswer, origin: Row) -> None:
         """Store an answer in the background.

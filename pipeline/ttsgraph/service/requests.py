@@ -171,20 +171,19 @@ def _wanted(data: _Object) -> _Object:
     return wanted
 
 
-def _function(tool: _Object) -> _Object:
-    """Return a function tool, or the choice of a function, in chat format."""
-    if "function" in tool:
-        return tool
-    function = some(tool, "name", "description", "parameters", "strict")
-    return {"type": tool.get("type"), "function": function}
+def _within(kind: str, *fields: str) -> BeforeValidator:
+    """Return a validator that moves an object's fields into an inner object, as in chat format."""
+
+    def moved(value: _Object) -> _Object:
+        if value.get("type") != kind or kind in value:
+            return value
+        return {"type": kind, kind: some(value, *fields)}
+
+    return _of(dict, moved)
 
 
-def _format(output: _Object) -> _Object:
-    """Return the format of a text in chat format."""
-    if output.get("type") != "json_schema" or "json_schema" in output:
-        return output
-    schema = some(output, "name", "description", "schema", "strict")
-    return {"type": "json_schema", "json_schema": schema}
+_FUNCTION = _within("function", "name", "description", "parameters", "strict")
+_SCHEMA = _within("json_schema", "name", "description", "schema", "strict")
 
 
 _OF_ITEMS = ("id", "status", "type", "phase")
@@ -219,18 +218,19 @@ def _messages(items: Any) -> Any:
     return found
 
 
-_PATHS = {
-    "messages": ("input",),
-    "include_usage": ("stream_options", "include_usage"),
-    "max_tokens": ("max_output_tokens",),
-    "reasoning_effort": ("reasoning", "effort"),
-    "response_format": ("text", "format"),
+_OTHER_NAMES: Mapping[str, Sequence[str]] = {
+    "messages": ["input"],
+    "include_usage": ["stream_options.include_usage"],
+    "max_tokens": ["max_completion_tokens", "max_output_tokens"],
+    "reasoning_effort": ["reasoning.effort"],
+    "response_format": ["text.format"],
 }
-"""Map from fields of a request to their paths in bodies, if they differ or a body can have both."""
+"""Map from fields of a request to their other names in bodies; the first that a body has counts."""
 
 
 def _names(field: str) -> AliasChoices:
-    return AliasChoices(field, AliasPath(*_PATHS.get(field, (field,))))
+    others = (AliasPath(*name.split(".")) for name in _OTHER_NAMES.get(field, ()))
+    return AliasChoices(field, *others)
 
 
 class Conversation(NamedTuple):
@@ -258,22 +258,22 @@ class ChatRequest(
     stream: StrictBool | None = False
     include_usage: StrictBool | None = False
     max_tokens: PositiveInt | None = None
-    max_completion_tokens: PositiveInt | None = None
     reasoning_effort: _Effort = None
     stop: _Stops = None
-    tools: list[Annotated[_Tool, _of(dict, _function)]] | None = None
-    tool_choice: Annotated[_Choice, _of(dict, _function)] = None
+    tools: list[Annotated[_Tool, _FUNCTION]] | None = None
+    tool_choice: Annotated[_Choice, _FUNCTION] = None
     parallel_tool_calls: Any = None
-    response_format: Annotated[_Output | None, _of(dict, _format)] = None
+    response_format: Annotated[_Output | None, _SCHEMA] = None
     _sent: Collection[str] = ()
 
     @classmethod
     def of(cls, data: _Object, settings: ServiceSettings) -> ChatRequest:
         """Return the request with this body. Raises ApiError if it can't be answered."""
-        asked = cls.model_validate(_wanted(data))
-        asked._sent = data.keys()
-        if settings.strict and asked.ignored:
-            name = asked.ignored[0]
+        wanted = _wanted(data)
+        asked = cls.model_validate(wanted)
+        asked._sent = wanted.keys()
+        if settings.strict and asked.model_extra:
+            name = min(asked.model_extra)
             why = f"{name!r} has no effect here, and service.strict refuses such parameters"
             raise ApiError(400, why, name, "unknown_parameter")
         roles = [message.role for message in asked.said]
@@ -294,8 +294,9 @@ class ChatRequest(
 
     def named(self, field: str) -> str:
         """Return the name that a field has in the client's request."""
-        other, *_ = _PATHS.get(field, (field,))
-        return other if other in self._sent else field
+        names = (field, *_OTHER_NAMES.get(field, ()))
+        sent = (name.partition(".")[0] for name in names)
+        return next((name for name in sent if name in self._sent), field)
 
     @cached_property
     def said(self) -> Sequence[Message]:
@@ -310,16 +311,6 @@ class ChatRequest(
         said = tuple(each for each in self.said if each.role != "system")
         place = max((k for k, each in enumerate(said) if each.role == "user"), default=0)
         return Conversation(system, said[:place], said[place].content, said[place + 1 :])
-
-    @property
-    def ignored(self) -> list[str]:
-        """Names of the parameters that no graph uses."""
-        return sorted(self.model_extra or ())
-
-    @property
-    def longest(self) -> int | None:
-        """Maximum number of tokens of the answer, or None for no limit."""
-        return min(filter(None, (self.max_tokens, self.max_completion_tokens)), default=None)
 
     @property
     def as_json(self) -> bool:
@@ -396,34 +387,30 @@ class FormedTask:
         return call["name"] in self._tools and isinstance(call["arguments"] or {}, dict)
 
 
-def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the nodes whose answer can become the graph's answer unchanged, and the nodes that
-    select among such answers.
+def actors(graph: CollaborationGraph) -> dict[int, bool]:
+    """Return the nodes whose answer can become the graph's answer unchanged (True), and the nodes
+    that select among such answers (False).
     """
-    acting = set[int]()
-    choosing = set[int]()
+    acts: dict[int, bool] = {}
     asked = [graph.sink]
     while asked:
         i = asked.pop()
-        if i in acting or i in choosing:
-            continue
-        node = graph.node(i)
-        role = get_role(node.role)
-        if role.calls_model and role.read is None:
-            acting.add(i)
-        else:
-            choosing.add(i)
-            asked += graph.reads[i]
-        asked += graph.stages[i][0] if node.gate else []
-    return frozenset(acting), frozenset(choosing)
+        if i not in acts:
+            node = graph.node(i)
+            role = get_role(node.role)
+            acts[i] = role.calls_model and role.read is None
+            asked += graph.stages[i][0] if node.gate else ()
+            asked += () if acts[i] else graph.reads[i]
+    return acts
 
 
-async def read(request: Request, parse: Callable[[_Object], T], most: int) -> T:
-    """Return the parsed body of a request, a JSON object of at most `most` bytes.
+async def read(request: Request, parse: Callable[[_Object], T], settings: ServiceSettings) -> T:
+    """Return the parsed body of a request, a JSON object.
 
     Raises ApiError 415 if the body isn't declared as JSON, 413 if it is longer than allowed, or
     400, naming the first invalid parameter, if it isn't valid.
     """
+    most = settings.max_body_bytes
     form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if form != "application/json":
         raise ApiError(415, f"expected Content-Type application/json, found {form or 'none'}")
@@ -446,9 +433,7 @@ async def read(request: Request, parse: Callable[[_Object], T], most: int) -> T:
         where = [str(name) for name in first["loc"]]
         if where == ["messages"] and request.url.path.endswith("/responses"):
             where = ["input"]
-        path = ".".join(where) or "the request's body"
-        param = where[0] if where else None
-        message = f"{path}: {first['msg'].removeprefix('Value error, ')}"
-        raise ApiError(400, message, param) from None
+        message = f"{'.'.join(where)}: {first['msg'].removeprefix('Value error, ')}"
+        raise ApiError(400, message, where[0]) from None
     except ValueError:  # also raised for deep nesting or invalid UTF-8
         raise ApiError(400, f"{expected}, but it is not JSON") from None

@@ -30,17 +30,13 @@ class Reply:
     """Reply to a chat request, whose question is being answered."""
 
     def __init__(self, answering: Answering) -> None:
-        version, graph = answering.live.labels
         self.answering = answering
         self.created = int(time.time())
-        fingerprint = f"{version}-{graph[:12]}"
-        self.made_by = {"model": answering.live.name, "system_fingerprint": fingerprint}
 
     def headers(self) -> dict[str, str]:
-        """Return headers with the answer's origin and the names of parameters without effect."""
+        """Return a header with the names of parameters without effect, if there are any."""
         ignored = self.answering.ignored
-        named = self.answering.origin | ({"ignored": shown(ignored)} if ignored else {})
-        return {f"x-ttsgraph-{name.replace('_', '-')}": value for name, value in named.items()}
+        return {"x-ttsgraph-ignored": shown(ignored)} if ignored else {}
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield the events of a streamed answer, with comments during pauses.
@@ -82,7 +78,7 @@ class Reply:
 
     def _body(self, kind: str, choices: Sequence[Any], **more: Any) -> _Object:
         own = {"id": f"chatcmpl-{self.answering.id}", "object": kind, "created": self.created}
-        return {**own, **self.made_by, "choices": choices, **more}
+        return {**own, "model": self.answering.live.name, "choices": choices, **more}
 
     def _usage(self, answer: NodeAnswer) -> dict[str, int]:
         read, written = answer.usage.prompt_tokens, answer.usage.completion_tokens
@@ -91,7 +87,8 @@ class Reply:
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _UNSET = ("error", "incomplete_details", "usage", "temperature", "top_p")
-_USUAL = {"metadata": {}, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+_USUAL: _Object = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+_USUAL |= {"metadata": {}, "store": False}
 """Fields of a response that clients' types require, without a value and with their usual value."""
 
 
@@ -171,9 +168,11 @@ class ResponseReply(Reply):
 
     def _response(self, status: str, output: list[_Object]) -> _Object:
         own = {"id": f"resp_{self.answering.id}", "object": "response", "created_at": self.created}
-        asked = {"instructions": self.answering.asked.instructions}
-        usual = dict.fromkeys(_UNSET) | {"store": False, **_USUAL}
-        return {**own, **self.made_by, **usual, **asked, "status": status, "output": output}
+        own |= {
+            "model": self.answering.live.name,
+            "instructions": self.answering.asked.instructions,
+        }
+        return {**dict.fromkeys(_UNSET), **_USUAL, **own, "status": status, "output": output}
 
     def _output(self) -> list[_Object]:
         """Return the items of the answer: its message first, then its tool calls."""
@@ -202,11 +201,9 @@ def shown(names: Iterable[str]) -> str:
 
 def model_of(live: LiveVersion, created: int) -> _Object:
     """Return a served version's entry in /v1/models."""
-    version, graph = live.labels
-    origin = {"task": live.deployed.task, "model_version": version, "graph_hash": graph}
-    origin["found_by"] = live.deployed.found_by
+    task, found_by = live.deployed.task, live.deployed.found_by
     entry = {"id": live.name, "object": "model", "created": created, "owned_by": "ttsgraph"}
-    return entry | {"ttsgraph": origin}
+    return entry | {"ttsgraph": {"task": task, **live.origin, "found_by": found_by}}
 
 
 def json_response(

@@ -114,7 +114,7 @@ class Connection(H11Protocol):
         self._settings = settings
         self._began = self.loop.time()
         self._has_asked = False
-        self._limits: dict[str, asyncio.TimerHandle] = {}
+        self._limit: asyncio.TimerHandle | None = None
 
     @property
     def _waits(self) -> bool:
@@ -126,7 +126,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         # Otherwise, the end of an answer waits up to 40 ms until its beginning is acknowledged.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._limit("request", True)
+        self._watch()
         host = self.client and self.client[0]
         open_now: set[Any] = self.connections
         own = [each for each in open_now if (each.client and each.client[0]) == host]
@@ -134,30 +134,26 @@ class Connection(H11Protocol):
         self._make_room(open_now, self._settings.max_connections)
 
     def handle_events(self) -> None:
-        """Handle what has arrived; a request that has begun must arrive in time.
-
-        Between two requests, uvicorn's own limit for idle connections holds instead.
-        """
+        """Handle what has arrived; a request that has begun must arrive in time."""
         super().handle_events()
         self._has_asked |= not self._waits
-        if not (self._waits and self.timeout_keep_alive_task):
-            self._limit("request", self._waits)
+        self._watch()
 
     def pause_writing(self) -> None:
         """Limit the time in which the client has to read the full write buffer."""
         super().pause_writing()
-        self._limit("reading", True)
+        self._watch()
 
     def resume_writing(self) -> None:
         """End the time limit for reading, because the client has read enough."""
         super().resume_writing()
-        self._limit("reading", False)
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End all time limits of the closed connection."""
-        for what in [*self._limits]:
-            self._limit(what, False)
+        """End the time limit of the closed connection."""
         super().connection_lost(exc)
+        if self._limit:
+            self._limit.cancel()
 
     def _make_room(self, connections: Collection[Any], most: int) -> None:
         """Close a connection without a complete request if there are more than `most` connections.
@@ -174,13 +170,17 @@ class Connection(H11Protocol):
         self.connections.discard(oldest)
         oldest.transport.close()
 
-    def _limit(self, what: str, holds: bool) -> None:
-        """Start a time limit, unless it already runs, or end it; beyond it, the connection ends."""
-        if holds and what not in self._limits:
-            abort = self.transport.abort
-            self._limits[what] = self.loop.call_later(self._settings.receive_s, abort)
-        elif not holds and (running := self._limits.pop(what, None)):
-            running.cancel()
+    def _watch(self) -> None:
+        """Limit the time of the connection while the server waits for the client, and only then.
+
+        Between two requests, uvicorn's own limit for idle connections holds instead.
+        """
+        if self.flow.write_paused or (self._waits and not self.timeout_keep_alive_task):
+            receive_s, abort = self._settings.receive_s, self.transport.abort
+            self._limit = self._limit or self.loop.call_later(receive_s, abort)
+        elif self._limit:
+            self._limit.cancel()
+            self._limit = None
 
 
 def serve(

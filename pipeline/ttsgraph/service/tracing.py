@@ -101,7 +101,7 @@ class RequestTrace:
             found |= {f"ttsgraph.{name}": value for name, value in answering.account().items()}
             found |= _kind("invoke_agent", "ttsgraph") | _usage(usage, usage.dollars)
             found["gen_ai.agent.name"] = request.model
-            found["gen_ai.agent.version"] = answering.origin["model_version"]
+            found["gen_ai.agent.version"] = answering.live.origin["model_version"]
             found |= self._messages("input", [("user", answering.asked.conversation.question)])
             answer = run.texts.get(run.runner.sink, "")
             found |= self._messages("output", [("assistant", answer)])

@@ -18,7 +18,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -112,15 +112,6 @@ def released(file: str, hub: str | None, folder: Path) -> Path:
         ) from error
 
 
-def sha256_of(files: Sequence[Path]) -> str:
-    """Return the SHA-256 of the joined files."""
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as stream:
-            hashlib.file_digest(stream, lambda: digest)
-    return digest.hexdigest()
-
-
 def revision_of(source: WeightSource, sha256: str) -> str:
     """Return the revision of the model that is made from a GGUF with this SHA-256."""
     template = hashlib.sha256(source.template().encode()).hexdigest()
@@ -132,27 +123,6 @@ def revision_in(folder: Path) -> str | None:
     with suppress(OSError, ValueError, LookupError, TypeError):
         return str(json.loads((folder / RECORD).read_text())["revision"])
     return None
-
-
-def convert(source: WeightSource, files: Sequence[Path], revision: str, out: Path) -> None:
-    """Write the model folder `out`.
-
-    The folder is built under a temporary name and then renamed, so an interrupted run leaves no
-    incomplete model folder.
-    """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as work:
-        gguf = Path(work, "source.gguf")
-        with gguf.open("wb") as joined:
-            for path in files:
-                with path.open("rb") as part:
-                    shutil.copyfileobj(part, joined)
-        folder = Path(work, "model")
-        _write_model(source, gguf, folder)
-        (folder / RECORD).write_text(json.dumps({"revision": revision}) + "\n")
-        if out.exists():
-            out.rename(Path(work, "old"))
-        folder.rename(out)
 
 
 def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
@@ -196,20 +166,35 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
 def main(asked: Mapping[str, str]) -> None:
     """Make the model folder `out` from a package, or from a released file.
 
-    Exits with a reason if the result would not be the expected revision.
+    The folder is built under a temporary name and then renamed, so an interrupted run leaves no
+    incomplete model folder. Exits with a reason if the result would not be the expected revision.
     """
     if "package" in asked:
         source, files = packaged(asked["package"])
     else:
         source = WeightSource()
         files = [released(asked["file"], asked.get("hub"), Path(asked["folder"]))]
-    sha256 = sha256_of(files)
-    if asked.get("sha256", sha256) != sha256:
-        raise SystemExit(f"{files[0]}: expected sha256 {asked['sha256']}, found {sha256}")
-    revision = revision_of(source, sha256)
-    if revision != asked["revision"]:
-        raise SystemExit(f"expected the profile's revision {asked['revision']}, found {revision}")
-    convert(source, files, revision, Path(asked["out"]))
+    out = Path(asked["out"])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as work:
+        gguf, folder = Path(work, "source.gguf"), Path(work, "model")
+        with gguf.open("w+b") as joined:
+            for path in files:
+                with path.open("rb") as part:
+                    shutil.copyfileobj(part, joined)
+            joined.seek(0)
+            sha256 = hashlib.file_digest(joined, "sha256").hexdigest()
+        if asked.get("sha256", sha256) != sha256:
+            raise SystemExit(f"{files[0]}: expected sha256 {asked['sha256']}, found {sha256}")
+        revision = revision_of(source, sha256)
+        if revision != asked["revision"]:
+            why = f"expected the profile's revision {asked['revision']}, found {revision}"
+            raise SystemExit(why)
+        _write_model(source, gguf, folder)
+        (folder / RECORD).write_text(json.dumps({"revision": revision}) + "\n")
+        if out.exists():
+            out.rename(Path(work, "old"))
+        folder.rename(out)
 
 
 if __name__ == "__main__":

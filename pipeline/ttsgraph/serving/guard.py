@@ -86,14 +86,12 @@ def start(
     errors go to the standard error of this process.
     """
     whole = (sys.executable, "-I", __file__, str(grace_s), *command)
-    pipe = subprocess.PIPE
-    with contextlib.ExitStack() as opened:
-        output: Any = {"stdout": pipe}
-        if log is not None:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            file = opened.enter_context(log.open("ab"))
-            output = {"stdout": file, "stderr": file}
-        return subprocess.Popen(whole, stdin=pipe, env=env, start_new_session=True, **output)
+    usual: dict[str, Any] = {"stdin": subprocess.PIPE, "env": env, "start_new_session": True}
+    if log is None:
+        return subprocess.Popen(whole, stdout=subprocess.PIPE, **usual)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        return subprocess.Popen(whole, stdout=file, stderr=file, **usual)
 
 
 def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.pool.spec import FACTS
 from ttsgraph.serving.environment import number_format, vllm_build
 from ttsgraph.serving.memory import GIB, VALUE_BYTES, hub_home, weights_folder
 from ttsgraph.serving.placement import servers_of
@@ -79,23 +78,19 @@ def _cpu_memory(profile: Profile) -> Finding:
 def _gpu_memory(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
     """Yield a finding for each server: whether it fits on its GPUs by vLLM's calculation.
 
-    `gpus` maps each GPU to its memory in GiB. Raises EndpointError if a model needs more GPUs.
+    `gpus` maps each GPU to its memory in GiB.
     """
     if not gpus:
         yield Finding("GPU", False, "none found", "use a machine with GPUs, or set base_url")
         return
-    models = {}
-    unknown = []
-    for name, model in profile.hosted.items():
-        models[name] = hosted_model(name, model, profile.engine, state)
-        if missing := ", ".join(fact for fact in FACTS if getattr(model, fact) is None):
-            found = f"unknown without {missing}"
-            advice = f"set {missing} in the profile's pool"
-            unknown.append(Finding(f"memory of {name}", False, found, advice))
-    yield from unknown
-    if unknown:
+    hosted_here = profile.hosted.items()
+    models = {name: hosted_model(name, m, profile.engine, state) for name, m in hosted_here}
+    try:
+        servers = servers_of(models, gpus)
+    except EndpointError as error:
+        yield Finding("memory", False, str(error), "correct the profile's pool, or use more GPUs")
         return
-    for server in servers_of(models, gpus):
+    for server in servers:
         hosted = models[server.model]
         need = hosted.needs[len(server.gpus)]
         share = server.share * min(gpus[gpu] for gpu in server.gpus)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError, SettingsError
-from ttsgraph.base.state import SERVE_PYTHON, STATE
+from ttsgraph.base.state import STATE
 from ttsgraph.pool.engine import ENGINES, EngineSettings
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving import convert
@@ -71,7 +71,7 @@ def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]
     device = build.device if build and engine.device == "auto" else engine.device
     models = {}
     for name, model in profile.hosted.items():
-        prepare_weights(name, model, state, engine.python)
+        prepare_weights(name, model, engine.python, state)
         models[name] = hosted_model(name, model, engine, state)
     gpus = None if device == "cpu" else gpu_memory_gib()
     has_command = build is not None and build.has_command
@@ -109,9 +109,7 @@ def source_of(name: str, model: ModelSettings, state: Path = STATE) -> str:
     return str(state / "models" / name if weights.converted else weights.hub or weights.path)
 
 
-def prepare_weights(
-    name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
-) -> str:
+def prepare_weights(name: str, model: ModelSettings, python: str, state: Path = STATE) -> str:
     """Return the folder or hub id of a model's weights, after converting a GGUF if necessary.
 
     A GGUF file is looked for in a local folder (the variable TTSGRAPH_WEIGHTS or, without it, the

@@ -12,12 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ttsgraph.base.state import SERVE_PYTHON as SERVE_PYTHON
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.serving.environment import number_format
 from ttsgraph.serving.guard import GRACE_S
-from ttsgraph.serving.placement import HostedModel as HostedModel
-from ttsgraph.serving.placement import PlacedServer, servers_of
+from ttsgraph.serving.placement import HostedModel, PlacedServer, servers_of
 
 HOST = "127.0.0.1"
 # By default, vLLM closes idle connections after 5 s, and a client that reuses a connection at that

@@ -19,14 +19,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from itertools import chain
 from pathlib import Path
 from typing import IO
-from urllib.request import ProxyHandler, build_opener
+from urllib.parse import urlsplit
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError
@@ -40,9 +40,6 @@ MAX_RESTARTS = 3
 """Maximum number of restarts of one server."""
 
 LOG_TAIL_LINES = 15
-
-LOCAL = build_opener(ProxyHandler({}))
-"""URL opener that ignores proxy settings, which must not apply to local servers."""
 
 Urls = Mapping[str, tuple[str, ...]]
 """Map from each model to the base URLs of its servers."""
@@ -80,9 +77,8 @@ def shared_servers(
     If the servers in `record` lack some of the models, use a separate record. Each server has
     `timeout_s` seconds to start. Raises EndpointError if servers can't be started.
     """
-    log = record.parent / "logs" / f"{record.stem}.log"
     with in_use(record):
-        urls = _urls(record, specs, timeout_s, log)
+        urls = _urls(record, specs, timeout_s)
         if set(models) <= set(urls):
             yield urls
             return
@@ -92,24 +88,23 @@ def shared_servers(
         yield urls
 
 
-def _urls(
-    record: Path, specs: Callable[[], Sequence[ServerSpec]], timeout_s: float, log: Path
-) -> Urls:
+def _urls(record: Path, specs: Callable[[], Sequence[ServerSpec]], timeout_s: float) -> Urls:
     """Return the base URLs of all servers of a record once they answer.
 
     Start a supervisor if none is running, and print the lines that it writes meanwhile. Raises
     EndpointError if servers can't be started, or don't answer in time after they were up.
     """
+    log = record.parent / "logs" / f"{record.stem}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    started = waits = False
+    started, first = False, True
     since = time.monotonic()
     with log.open("a+", errors="replace") as lines:
         while True:
             with record.with_suffix(".lock").open("a") as lock:
                 supervised = not _lock(lock)
                 found = kept(record) or {}
-                failed = "failed" in found and (started or waits)
-                if failed or (started and not supervised):
+                # At the first look, a supervisor that failed before may still be about to end.
+                if not first and ("failed" in found or (started and not supervised)):
                     raise EndpointError(found.get("failed", f"the model servers ended; see {log}"))
                 if not supervised:
                     record.unlink(missing_ok=True)
@@ -126,9 +121,9 @@ def _urls(
                 raise EndpointError(
                     f"expected an answer from {', '.join(away)}, found none; see {log.parent}"
                 )
-            if not (started or waits):
+            if first and not started:
                 say("waiting for model servers to start")
-                waits = True
+            first = False
             time.sleep(LOOK_S)
 
 
@@ -162,9 +157,12 @@ def _lock(file: IO[str]) -> bool:
 
 def healthy(base_url: str) -> bool:
     """Return True if the server at this URL answers that it is healthy."""
-    health = f"{base_url.removesuffix('/v1')}/health"
-    with suppress(OSError, HTTPException), LOCAL.open(health, timeout=2.0):
-        return True  # an error status raises an OSError
+    # Unlike urllib, this class ignores proxy settings, which must not apply to local servers.
+    address = urlsplit(base_url.removesuffix("/v1"))
+    connection = HTTPConnection(address.netloc, timeout=2.0)
+    with suppress(OSError, HTTPException), closing(connection):
+        connection.request("GET", f"{address.path}/health")
+        return connection.getresponse().status < 400
     return False
 
 
@@ -239,9 +237,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     record, timeout_s = Path(arguments[0]), float(arguments[1])
     specs = [ServerSpec(**each) for each in json.loads(arguments[2])]
-    urls: dict[str, list[str]] = {}
-    for spec in specs:
-        urls.setdefault(spec.model, []).append(spec.base_url)
+    urls = {each.model: [s.base_url for s in specs if s.model == each.model] for each in specs}
     users = record.with_suffix(".users").open("a")
     servers = [_Server(spec) for spec in specs]
     try:

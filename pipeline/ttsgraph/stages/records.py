@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, Field, PositiveInt, field_validator
 
-from ttsgraph.base.bookkeeping import beside, without_bookkeeping
 from ttsgraph.base.errors import DataError, GraphError, SettingsError
 from ttsgraph.base.files import (
     checked_json,
@@ -21,7 +20,6 @@ from ttsgraph.base.files import (
     md5,
     write_text,
 )
-from ttsgraph.base.history import write_history
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import PATTERN
@@ -30,6 +28,8 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.methods.summary import SPENT, SearchOutcome, edge_table, search_summary
 from ttsgraph.searching.response.calibration import Candidate
+from ttsgraph.stages.bookkeeping import beside, without_bookkeeping
+from ttsgraph.stages.history import write_history
 from ttsgraph.stages.project import Folder
 
 

@@ -18,12 +18,12 @@ import pandas as pd
 import pandera.errors
 from pandera.pandas import Check, Column, DataFrameSchema
 
-from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.base.errors import DataError, GraphError
 from ttsgraph.base.files import CHECKSUM, makes, write_bytes
 from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of, wilson
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.stages.bookkeeping import BOOKKEEPING, beside
 
 ROWS_SHOWN = 3
 CLOSE = 1e-9

@@ -14,7 +14,6 @@ from scipy.stats import beta
 
 from tests.searching.contest.test_contenders import PAIR, brief_of, fan, vote
 from tests.support.arithmetic import COST, adders, searched, searcher_of
-from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.errors import DataError, RunStopped
 from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
@@ -28,6 +27,7 @@ from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.searching.ranking import probability_best
 from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.stages.bookkeeping import BOOKKEEPING
 from ttsgraph.stages.records import require_equal_terms
 from ttsgraph.stages.schemas import Candidates, Trajectory, check
 from ttsgraph.tasks.base import Question

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ttsgraph.base.bookkeeping import without_bookkeeping
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.history import read_history, write_history
+from ttsgraph.stages.bookkeeping import without_bookkeeping
+from ttsgraph.stages.history import read_history, write_history
 
 json_values = st.recursive(
     st.none()

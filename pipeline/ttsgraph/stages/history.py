@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ttsgraph.base.bookkeeping import without_bookkeeping
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import finite, write_bytes
+from ttsgraph.stages.bookkeeping import without_bookkeeping
 
 Entry = dict[str, Any]
 
