@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient, unit_draw
@@ -144,9 +144,10 @@ def test_json_and_hash_know_stops_waves_and_gates(graph, shift):
 
 
 @settings(max_examples=40, deadline=None)
-@given(voting_graphs(gates=True), st.floats(1, 8))
-def test_trimming_keeps_what_makes_sense_of_gates_and_waves(graph, calls):
-    cost = CostModel(POOL, Lengths(100, 10), "dollars")
+@given(voting_graphs(gates=True), st.floats(1, 8), st.sampled_from(("dollars", "runtime")))
+@example(vote(3, (1,)), 2.0, "runtime")  # one wave after another
+def test_trimming_keeps_what_makes_sense_of_gates_and_waves(graph, calls, metric):
+    cost = CostModel(POOL, Lengths(100, 10), metric)
     limit = calls * cost.single("m")
     smaller = Budget(cost, limit).trim(graph)
     check_roles(smaller)

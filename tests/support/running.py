@@ -15,7 +15,8 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 MODELS = ("m", "n")
-POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)) for name in MODELS))
+FACTS = ("f", 1e9, 1e9, 1, 1, Price(1.0, 2.0), "unpinned", (0.001, 0.1))
+POOL = ModelPool(tuple(ModelSpec(name, *FACTS) for name in MODELS))
 TASK = get_task("math")
 PROMPT = Prompt("Answer.", "few_shot")
 QUESTION = Question("q1", "3 + 4", "7")

@@ -80,9 +80,3 @@ PLOTS: Mapping[str, Any] = {
     "rule": {"color": "var(--quiet)"},
 }
 """Vega-Lite configuration that all plots share."""
-
-COST_TITLES = {
-    "flops": "cost of a question (calls of the cheapest model)",
-    "dollars": "cost of 1,000 questions ($)",
-    "runtime": "cost of a question (s)",
-}

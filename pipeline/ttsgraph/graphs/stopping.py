@@ -110,13 +110,11 @@ class Gate:
 
 
 def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Split the members into waves of these sizes, repeating the last size; without sizes or
-    members, into a single wave.
+    """Split the members into waves of these sizes, repeating the last size; without sizes, into a
+    single wave. Without members, there is no wave.
     """
-    if not sizes or not members:
-        return (tuple(members),)
-    left = iter(members)
-    waves = (tuple(islice(left, size)) for size in chain(sizes, repeat(sizes[-1])))
+    left, every = iter(members), sizes or (len(members),)
+    waves = (tuple(islice(left, size)) for size in chain(every, repeat(every[-1])))
     return tuple(takewhile(len, waves))
 
 

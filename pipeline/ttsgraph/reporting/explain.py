@@ -8,9 +8,9 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import PASSED
 from ttsgraph.pool.spec import ModelPool
+from ttsgraph.reporting.units import unit_of
 from ttsgraph.settings.profile import Profile
 
-UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
 MOST_NAMED = 6
 """Maximum number of nodes named one by one; larger groups are given as a range."""
 
@@ -106,7 +106,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     budget = profile.budget
     cost = profile.cost_model(task)
     most = max(cost.graph_cost(branch) for branch in graph.branches)
-    unit = UNIT_NAMES.get(budget.metric, budget.metric)  # a user's own metric has no other name
+    unit = unit_of(budget.metric).name
     known = f"{cost.graph_cost(graph):.3g} {unit} of {budget.limit:g}"
     if graph.route is not None:
         known += f" on average, {most:.3g} in the most expensive branch"
