@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.graphs.test_stopping import replying, voting_graphs
 from tests.service.test_served_run import serve
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import POOL, PROMPT, QUESTION, TASK, run
+from tests.support.running import environment, run
 from ttsgraph.base.errors import REFUSED, CallFailed, PromptRefused
-from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
+from ttsgraph.evaluation.environment import QuestionResult
 from ttsgraph.graphs import topologies
-from ttsgraph.models.client import Client, Completion, Request, Sampling
+from ttsgraph.models.client import Completion, Request
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.tasks.base import Question
 
@@ -38,11 +38,6 @@ class Refusing(ScriptedClient):
 
 def by_chance(seed: int, share: float) -> Callable[[Request], bool]:
     return lambda request: unit_draw(replace(request, revision=f"refuses {seed}")) < share
-
-
-def asked(graph, client: Client, questions=(QUESTION,), **more) -> Feedback:
-    environment = Environment(TASK, PROMPT, Sampling(), POOL, client, **more)
-    return asyncio.run(environment.evaluate(graph, questions))
 
 
 @settings(max_examples=50, deadline=None)
@@ -70,17 +65,17 @@ def test_a_served_graph_answers_as_the_tested_one(graph, seed, share):
 def test_refused_questions_are_lost_never_wrong_and_fail_no_evaluation():
     questions = [Question(f"q{k}", f"{k} + 4", str(k + 4)) for k in range(10)]
     client = Refusing(lambda r: "Q: 3 + 4" not in r.messages[-1].content)
-    feedback = asked(topologies.single("m"), client, questions)
+    strict = environment(client, max_unscored=0.0)
+    feedback = asyncio.run(strict.evaluate(topologies.single("m"), questions))
     counts = feedback.n_scored, feedback.n_unscored, feedback.n_lost
     assert counts == (1, 9, 0)
     assert feedback.accuracy == 1.0
     evidence = Evidence(questions)
     evidence.add(topologies.single("m"), feedback)
     assert not len(evidence.missing(topologies.single("m"), np.arange(10)))  # asked no more
-    environment = Environment(TASK, PROMPT, Sampling(), POOL, client, max_unscored=0.0)
-    assert not environment.failed(feedback)
+    assert not strict.failed(feedback)
     lost = replace(feedback, results=(*feedback.results, QuestionResult("x", None, error="down")))
-    assert environment.failed(lost)
+    assert strict.failed(lost)
     assert lost.error == "down"
 
 

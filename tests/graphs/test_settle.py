@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from lab.pools.arrays import ArrayWorld
 from tests.graphs.test_stopping import voting_graphs
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import POOL, PROMPT, TASK, run
+from tests.support.running import POOL, PROMPT, TASK, environment, run
 from tests.support.timed import waited
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import draw_numbers, manner_of
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel, MeanCost
@@ -122,8 +121,6 @@ def test_a_wave_of_the_profile_changes_what_is_asked_and_nothing_that_is_answere
     found = []
     for waves in ((), (4, 1)):
         client = ScriptedClient(lambda r: str(int(unit_draw(r) * 2)))
-        plain = Environment(TASK, PROMPT, Sampling(), POOL, client, waves=waves)
-        environment = plain.with_node_grades()
-        found.append(asyncio.run(environment.evaluate(graph, questions)))
+        found.append(asyncio.run(environment(client, waves=waves).evaluate(graph, questions)))
     assert [r.answer for r in found[0].results] == [r.answer for r in found[1].results]
     assert found[0].usage.calls == 84 > found[1].usage.calls

@@ -10,10 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import MODELS, POOL, PROMPT, run
+from tests.support.running import MODELS, POOL, environment, run
 from tests.support.timed import waited
 from ttsgraph.base.errors import GraphError
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
@@ -21,7 +20,7 @@ from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, decided, most_frequent
 from ttsgraph.graphs.topologies import until_passed, with_sink
-from ttsgraph.models.client import Request, Sampling
+from ttsgraph.models.client import Request
 from ttsgraph.searching.response.evidence import FORMS
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -214,18 +213,22 @@ class Even:
 
 
 @pytest.mark.parametrize(
-    ("replies", "asked", "taken"),
+    ("replies", "passing", "right", "taken"),
     [
-        ((RIGHT, WRONG, WRONG), 1, RIGHT),
-        ((WRONG, LUCKY, RIGHT), 2, LUCKY),
-        ((WRONG, "no code", WRONG), 3, WRONG),
+        ((RIGHT, WRONG, WRONG), [True], [True], RIGHT),
+        ((WRONG, LUCKY, RIGHT), [False, True], [False, False], LUCKY),
+        ((WRONG, "no code", WRONG), [False] * 3, [False] * 3, WRONG),
     ],
 )
-def test_the_examples_of_a_problem_decide_and_not_its_hidden_tests(replies, asked, taken):
+def test_the_examples_of_a_problem_decide_and_not_its_hidden_tests(replies, passing, right, taken):
     client = ScriptedClient(lambda request: replies[request.replica])
     graph = until_passed(["m"] * 3, "verifier")
-    answer = run(graph, client, TWICE, get_task("humaneval"))
-    assert (len(client.requests), answer.text) == (asked, taken)
+    checking = environment(client, get_task("humaneval"), grade_nodes=True)
+    (found,) = asyncio.run(checking.evaluate(graph, [TWICE])).results
+    asked = [node for i, node in found.nodes.items() if i != graph.sink]
+    assert [node.passes for node in asked] == passing
+    assert [node.correct for node in asked] == right
+    assert (found.answer, len(client.requests)) == (taken, len(passing))
 
 
 @settings(max_examples=40, deadline=None)
@@ -255,14 +258,3 @@ def test_arrays_searches_and_services_stop_at_the_same_answer(columns, waves, ga
         assert answer.text == ("no idea" if classes[4][k] < 0 else str(classes[4][k]))
         served, begun = waited(graph, reply, Even(), question)
         assert (served.text, begun) == (answer.text, set(answer.completions))
-
-
-def test_every_node_s_answer_is_checked_where_its_question_carries_a_check():
-    client = ScriptedClient(lambda request: (WRONG, LUCKY, RIGHT)[request.replica])
-    environment = Environment(
-        get_task("humaneval"), PROMPT, Sampling(), POOL, client, grade_nodes=True
-    )
-    graph = topologies.parallel(["m"] * 3, "m", "verifier")
-    found = asyncio.run(environment.evaluate(graph, [TWICE])).results[0].nodes
-    assert [found[i].passes for i in range(3)] == [False, True, True]
-    assert [found[i].correct for i in range(3)] == [False, False, True]

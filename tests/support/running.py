@@ -32,6 +32,10 @@ def run(
     return asyncio.run(run_graph(graph, question, task, PROMPT, Sampling(), POOL, client))
 
 
+def environment(client: Client, task: Task = TASK, **more: Any) -> Environment:
+    return Environment(task, PROMPT, Sampling(), POOL, client, **more)
+
+
 def simulated(profile: Profile, task: str) -> Environment:
     """An environment of a profile's simulated pool."""
     section = profile.task(task)

@@ -252,15 +252,13 @@ class Run:
     def _run(self, i: int) -> list[int]:
         """Run a node's role; return the nodes that become ready immediately."""
         role = self.runner.roles[i]
-        reads = self.runner.graph.reads[i]
-        answers = self._heard(reads)
         refusals = self.met(PromptRefused)
-        refused = [refusals[p] for p in reads if p in refusals]
-        if len(answers) < role.min_in_degree and refused:
+        refused = [refusals[p] for p in self.runner.graph.reads[i] if p in refusals]
+        if refused and len(self._heard(i)) < role.min_in_degree:
             return self._missing(i, refused[0])
         if not role.calls_model:
-            return self._chosen(i, partial(role.choose, self._ballot(i, answers)))
-        return self._take(i, lambda: self._begin(i, self._request(i, role, answers)))
+            return self._chosen(i, partial(role.choose, self._ballot(i)))
+        return self._take(i, lambda: self._begin(i, self._request(i, role)))
 
     def _chosen(self, i: int, choose: Callable[[], str | None]) -> list[int]:
         """Let a node pick an answer. A pick that starts programs runs in a thread and is awaited
@@ -317,40 +315,39 @@ class Run:
         """Return the answer of a node that stops once an answer passes the check, or None if none
         of its latest answers passes.
         """
-        graph = self.runner.graph
-        read = self.asking.heard(graph.reads[i])
         # Answers of watched nodes don't count, and no answer of an earlier wave has passed.
-        latest = {self.texts[p] for p in read if p in self.asking.awaited(i)}
-        if not any(passes(self.runner.task, self.question, text) for text in latest):
+        latest = set(self.runner.graph.reads[i]).intersection(self.asking.awaited(i))
+        texts = {self.texts[p] for p in self.asking.heard(latest)}
+        if not any(passes(self.runner.task, self.question, text) for text in texts):
             return None
-        return self.runner.roles[i].choose(self._ballot(i, self._heard(read)))
+        return self.runner.roles[i].choose(self._ballot(i))
 
     def met(self, kind: type[E]) -> dict[int, E]:
         """Return the errors of this kind, by node."""
         return {i: error for i, error in self.errors.items() if isinstance(error, kind)}
 
-    def _heard(self, nodes: Iterable[int]) -> list[str]:
-        """Return the answers of these nodes, skipping nodes without one."""
-        return [self.texts[p] for p in self.asking.heard(nodes)]
+    def _heard(self, i: int) -> list[str]:
+        """Return the answers that a node reads."""
+        return [self.texts[p] for p in self.asking.heard(self.runner.graph.reads[i])]
 
-    def _ballot(self, i: int, answers: list[str]) -> Ballot:
-        """Return the ballot for a node that picks one of these answers."""
+    def _ballot(self, i: int) -> Ballot:
+        """Return the ballot for a node that picks one of the answers that it reads."""
         runner = self.runner
         known = [
             runner.pool[self.model_of(p)].accuracy if runner.roles[p].calls_model else None
             for p in self.asking.heard(runner.graph.reads[i])
         ]
-        return Ballot(runner.task, self.question, answers, known)
+        return Ballot(runner.task, self.question, self._heard(i), known)
 
     def model_of(self, i: int) -> str:
         """Return the name of the pool member that a node calls."""
         return self.runner.graph.node(i).model
 
-    def _request(self, i: int, role: Role, answers: list[str]) -> Request:
+    def _request(self, i: int, role: Role) -> Request:
         runner = self.runner
         assert role.speak is not None
         manner = runner.manner(self.model_of(i))
-        messages = role.speak(runner.task, manner.prompt, self.question, answers)
+        messages = role.speak(runner.task, manner.prompt, self.question, self._heard(i))
         return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
 
     def _arrived(self, i: int, found: Found | Awaitable[Found]) -> list[int]:
@@ -364,7 +361,7 @@ class Run:
             text, read = found.text, self.runner.roles[i].read
             # A few-shot prompt asks for an answer whatever the role, so the reply is the answer.
             if read and self.runner.manner(self.model_of(i)).prompt.style != "few_shot":
-                text = read(self.runner.task, text, self._heard(self.runner.graph.reads[i]))
+                text = read(self.runner.task, text, self._heard(i))
             self.texts[i] = text
         else:
             self._under_way[i] = asyncio.ensure_future(found)

@@ -46,7 +46,7 @@ CLOSED = ConfigDict(extra="forbid")
 """Configuration of the parts of a node: unknown keys are errors."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Stop:
     """A node's stop rule. Only beta uses `level`, which is 0 for other rules. Raises GraphError if
     the level doesn't fit the rule.
@@ -88,7 +88,7 @@ NEVER = Stop("none")
 PASSED = Stop("passed")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Gate:
     """Condition under which a node runs: its watched predecessors (default: all) disagree by more
     than `over`; otherwise the node takes their most frequent answer. A node that runs reads its
@@ -229,9 +229,7 @@ class QuestionState:
     texts: dict[int, str] = field(default_factory=dict)
     silent: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self._forms: dict[int, str | None] = {}
+    _forms: dict[int, str | None] = field(default_factory=dict, init=False)
 
     def ended(self, node: int) -> bool:
         """Return True if a node has answered or never will."""
