@@ -5,11 +5,11 @@ import warnings
 import pytest
 
 from tests.support.fakes import ScriptedClient
-from tests.support.running import POOL, PROMPT, QUESTION, TASK, environment, run, run_graph
+from tests.support.running import POOL, QUESTION, environment, run
 from ttsgraph.base.errors import GraphError, RunStopped
 from ttsgraph.graphs.roles import Role
 from ttsgraph.graphs.topologies import branches, chain, parallel, single
-from ttsgraph.models.client import Request, Sampling, Usage
+from ttsgraph.models.client import Request, Usage
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks.base import Question
@@ -44,12 +44,7 @@ def test_a_node_starts_when_its_predecessors_are_done_not_when_their_level_is():
                 second_step.set()
             return await super().complete(request)
 
-    async def run_within(seconds: float):
-        graph = branches([["m", "m"], ["n", "m"]], "m", "voter")
-        running = run_graph(graph, QUESTION, TASK, PROMPT, Sampling(), POOL, Uneven())
-        return await asyncio.wait_for(running, seconds)
-
-    assert asyncio.run(run_within(20)).text == "7"
+    assert run(branches([["m", "m"], ["n", "m"]], "m", "voter"), Uneven()).text == "7"
 
 
 def test_an_evaluation_that_fails_ends_the_others_before_its_failure_is_raised():

@@ -22,14 +22,16 @@ PROMPT = Prompt("Answer.", "few_shot")
 QUESTION = Question("q1", "3 + 4", "7")
 
 
-async def run_graph(graph: CollaborationGraph, question: Question, *asked: Any) -> NodeAnswer:
-    return await GraphRunner(graph, *asked).answer(question)
-
-
 def run(
-    graph: CollaborationGraph, client: Client, question: Question = QUESTION, task: Task = TASK
+    graph: CollaborationGraph,
+    client: Client,
+    question: Question = QUESTION,
+    task: Task = TASK,
+    pool: ModelPool = POOL,
+    prompt: Prompt = PROMPT,
 ) -> NodeAnswer:
-    return asyncio.run(run_graph(graph, question, task, PROMPT, Sampling(), POOL, client))
+    runner = GraphRunner(graph, task, prompt, Sampling(), pool, client)
+    return asyncio.run(asyncio.wait_for(runner.answer(question), 20))
 
 
 def environment(client: Client, task: Task = TASK, **more: Any) -> Environment:

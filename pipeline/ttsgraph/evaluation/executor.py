@@ -183,9 +183,8 @@ class Run:
         self.asking = QuestionState(
             runner.graph, runner.roles, runner.form, patience, runner.stage.copy()
         )
-        self.texts = self.asking.texts
+        self.texts, self.errors = self.asking.texts, self.asking.errors
         self.completions: dict[int, Completion] = {}
-        self.errors: dict[int, CallFailed | NoAnswer] = {}
         self.failures: dict[int, CallFailed] = {}
         self.fallbacks: list[int] = []
         self.cancelled: list[int] = []
@@ -246,8 +245,7 @@ class Run:
             elif step is NextMove.CHECK:
                 queue += self._chosen(i, partial(self._passed, i))
             elif step is NextMove.FAIL:
-                lost, before = self.met(CallFailed), self.runner.graph.predecessors[i]
-                queue += self._lose(i, next(lost[p] for p in before if p in lost))
+                queue += self._missing(i, asking.lost(i)[0])
 
     def _run(self, i: int) -> list[int]:
         """Run a node's role; return the nodes that become ready immediately."""
@@ -370,30 +368,19 @@ class Run:
 
     def _missing(self, i: int, error: CallFailed | NoAnswer) -> list[int]:
         """Handle a node without an answer: a prompt that is too long gives an empty answer, a
-        refused prompt gives none, and a failed call may end the run.
+        refused prompt gives none, and a failed call, or the loss of a node's inputs, may end the
+        run.
         """
         self.errors[i] = error
+        patience, inputs = self.asking.patience, self.runner.graph.reads[i]
         if isinstance(error, ContextOverflow):
             return self._arrived(i, "")
-        inputs = self.runner.graph.reads[i]
-        if self.asking.patience.fallback and self.asking.heard(inputs):
+        if patience.fallback and self.asking.heard(inputs):
             self.texts[i] = self.texts[self.asking.leader(inputs)]
             self.fallbacks.append(i)
-        elif isinstance(error, CallFailed):
-            return self._lose(i, error)
-        self.asking.silent.add(i)
-        return self.asking.arrived(i)
-
-    def _lose(self, i: int, error: CallFailed) -> list[int]:
-        """Handle a failed call of a node, or the loss of its inputs; if the sink is lost, the run
-        ends.
-        """
-        self.errors[i] = error
-        if i == self.runner.sink or self.asking.patience.quorum is None:
+        elif isinstance(error, CallFailed) and (i == self.runner.sink or patience.quorum is None):
             self.failures[i] = error
             return []
-        self.asking.silent.add(i)
-        self.asking.lost.add(i)
         return self.asking.arrived(i)
 
 

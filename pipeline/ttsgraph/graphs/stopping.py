@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StrictInt
 
-from ttsgraph.base.errors import GraphError
+from ttsgraph.base.errors import CallFailed, GraphError, NoAnswer
 
 if TYPE_CHECKING:  # graph imports this module; arrays are slow to import
     from ttsgraph.base.arrays import FloatArray, IntArray
@@ -217,8 +217,8 @@ class NextMove(Enum):
 @dataclass(eq=False)
 class QuestionState:
     """State of one question. `stage` is, by node, the index of the stage that an asked node waits
-    for. `texts` holds the answers, `silent` the nodes that will give none, and `lost` the silent
-    nodes whose call failed or whose inputs were lost. `form` extracts the form of a text.
+    for. `texts` holds the answers, and `errors` the reasons why calls gave none; a node may have
+    both, if it passes on another answer. `form` extracts the form of a text.
     """
 
     graph: CollaborationGraph
@@ -227,13 +227,20 @@ class QuestionState:
     patience: Patience = ALL
     stage: dict[int, int] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
-    silent: set[int] = field(default_factory=set)
-    lost: set[int] = field(default_factory=set)
+    errors: dict[int, CallFailed | NoAnswer] = field(default_factory=dict)
     _forms: dict[int, str | None] = field(default_factory=dict, init=False)
 
     def ended(self, node: int) -> bool:
         """Return True if a node has answered or never will."""
-        return node in self.texts or node in self.silent
+        return node in self.texts or node in self.errors
+
+    def lost(self, node: int) -> list[CallFailed]:
+        """Return why predecessors of a node have failed or lost their own inputs; a refused prompt
+        is no failure.
+        """
+        silent = [p for p in self.graph.predecessors[node] if p not in self.texts]
+        errors = map(self.errors.get, silent)
+        return [error for error in errors if isinstance(error, CallFailed)]
 
     def heard(self, nodes: Iterable[int]) -> list[int]:
         """Return which of these nodes have answered."""
@@ -280,7 +287,7 @@ class QuestionState:
         if self.patience.quorum is not None:
             if self._is_over(node):
                 return self.leader(self.graph.reads[node])
-            if not self.lost.isdisjoint(self.graph.predecessors[node]) and not self._bears(node):
+            if self.errors and self.lost(node) and not self._bears(node):
                 return NextMove.FAIL
         if self.waits(node):
             return NextMove.WAIT

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+from finalanswer.formulas import NUMERALS
 from ttsgraph.base.wording import counted
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
@@ -13,9 +14,6 @@ from ttsgraph.settings.profile import Profile
 
 MOST_NAMED = 6
 """Maximum number of nodes named one by one; larger groups are given as a range."""
-
-SPELLED = ["no", "one", "two", "three", "four", "five", "six"]
-SPELLED += ["seven", "eight", "nine", "ten", "eleven", "twelve"]
 
 
 def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]:
@@ -159,4 +157,4 @@ def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
 
 
 def _spelled(count: int) -> str:
-    return SPELLED[count] if count < len(SPELLED) else str(count)
+    return NUMERALS[count] if count < len(NUMERALS) else str(count)
