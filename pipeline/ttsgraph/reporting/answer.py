@@ -297,17 +297,11 @@ def brief(report: Report) -> dict[str, Any]:
     pool = report.profile.model_pool()
     tasks = []
     for answer in recommendations(report):
-        table = table_of(answer, report.profile.budget.metric)
-        summary = {
-            "task": answer.task.name,
-            "sentence": answer.text,
-            "serve": answer.serve,
-            "graph_hash": answer.graph.content_hash,
-            "graph": [*ways(answer.graph, pool), *_branch_lines(answer)],
-            "heads": table[0],
-            "rows": table[1:],
-        }
-        tasks.append(summary)
+        heads, *rows = table_of(answer, report.profile.budget.metric)
+        lines = [*ways(answer.graph, pool), *_branch_lines(answer)]
+        summary: dict[str, Any] = {"task": answer.task.name, "sentence": answer.text}
+        summary |= {"serve": answer.serve, "graph_hash": answer.graph.content_hash}
+        tasks.append({**summary, "graph": lines, "heads": heads, "rows": rows})
     return {
         "profile": report.name,
         "simulated": report.simulated,

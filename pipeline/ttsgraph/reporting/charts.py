@@ -87,7 +87,7 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
     tone = named.otherwise(alt.value("var(--quiet)"))
     # Dollars are per 1,000 questions.
     labels: Spec = {"labelExpr": "format(1000 * datum.value, '~r')"} if metric == "dollars" else {}
-    x = alt.X("budget_units:Q").title(unit_of(metric).axis).axis(tickCount=7, **labels)
+    x = alt.X("budget_units:Q").title(f"cost of {unit_of(metric).per}").axis(tickCount=7, **labels)
     x = x.scale(domain=[0, 1.05 * dearest or 1], nice=False)
     base = _marks(values).encode(x=x, y=_percent("accuracy", title))
     whiskers = base.encode(y=alt.Y("accuracy_low:Q").scale(zero=False), y2="accuracy_high:Q")

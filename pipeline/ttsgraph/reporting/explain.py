@@ -104,8 +104,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     budget = profile.budget
     cost = profile.cost_model(task)
     most = max(cost.graph_cost(branch) for branch in graph.branches)
-    unit = unit_of(budget.metric).name
-    known = f"{cost.graph_cost(graph):.3g} {unit} of {budget.limit:g}"
+    known = f"{cost.graph_cost(graph):.3g} {unit_of(budget.metric).name} of {budget.limit:g}"
     if graph.route is not None:
         known += f" on average, {most:.3g} in the most expensive branch"
     elif graph.adaptive:

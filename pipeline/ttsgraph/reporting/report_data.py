@@ -98,14 +98,13 @@ def read_task(
     found = tuple(_read_method(folder / name, name) for name in methods)
     records.require_equal_terms({method.name: method.search["terms"] for method in found})
     tables = Folder(folder, questions)
+    later = _json(records.ResearchRecord, again, "research") if again and again.exists() else None
     return TaskReport(
         name=task,
         methods=found,
         preference=_json(records.PreferenceRecord, folder / "preference.json", "init_family"),
         start=_json(records.StartRecord, folder / "start.json", "init_instances"),
-        again=_json(records.ResearchRecord, again, "research")
-        if again and again.exists()
-        else None,
+        again=later,
         **{name: _table(tables, name) for name in ("questions", "profile", "pilot")},
     )
 
