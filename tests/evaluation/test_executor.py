@@ -5,12 +5,11 @@ import warnings
 import pytest
 
 from tests.support.fakes import ScriptedClient
-from tests.support.running import POOL, PROMPT, QUESTION, TASK, run, run_graph
+from tests.support.running import POOL, QUESTION, environment, run
 from ttsgraph.base.errors import GraphError, RunStopped
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.roles import Role
 from ttsgraph.graphs.topologies import branches, chain, parallel, single
-from ttsgraph.models.client import Request, Sampling, Usage
+from ttsgraph.models.client import Request, Usage
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks.base import Question
@@ -45,12 +44,7 @@ def test_a_node_starts_when_its_predecessors_are_done_not_when_their_level_is():
                 second_step.set()
             return await super().complete(request)
 
-    async def run_within(seconds: float):
-        graph = branches([["m", "m"], ["n", "m"]], "m", "voter")
-        running = run_graph(graph, QUESTION, TASK, PROMPT, Sampling(), POOL, Uneven())
-        return await asyncio.wait_for(running, seconds)
-
-    assert asyncio.run(run_within(20)).text == "7"
+    assert run(branches([["m", "m"], ["n", "m"]], "m", "voter"), Uneven()).text == "7"
 
 
 def test_an_evaluation_that_fails_ends_the_others_before_its_failure_is_raised():
@@ -70,9 +64,9 @@ def test_an_evaluation_that_fails_ends_the_others_before_its_failure_is_raised()
                 ended.append(request.model)
 
     async def evaluated():
-        environment = Environment(TASK, PROMPT, Sampling(), POOL, Stops())
+        jobs = [(single(model), [QUESTION]) for model in "mn"]
         with pytest.raises(RunStopped, match="no money"):
-            await environment.evaluate_all([(single(model), [QUESTION]) for model in "mn"])
+            await environment(Stops()).evaluate_all(jobs)
         return list(ended)
 
     assert asyncio.run(evaluated()) == ["n"]
@@ -107,9 +101,8 @@ def test_latency_is_the_critical_path_and_usage_adds_up():
 
 def test_a_failed_call_is_unscored_and_never_wrong():
     client = ScriptedClient(fails=lambda r: "3 + 4" in r.messages[-1].content)
-    environment = Environment(TASK, PROMPT, Sampling(), POOL, client)
     questions = [QUESTION, Question("q2", "5 + 2", "7"), Question("q3", "5 + 1", "6")]
-    feedback = asyncio.run(environment.evaluate(single("m"), questions))
+    feedback = asyncio.run(environment(client).evaluate(single("m"), questions))
     assert [result.correct for result in feedback.results] == [None, True, False]
     assert (feedback.n_scored, feedback.n_unscored, feedback.accuracy) == (2, 1, 0.5)
     assert "went away" in feedback.error
@@ -149,10 +142,6 @@ class Counting(ScriptedClient):
         if self.stops in request.messages[-1].content:
             raise RunStopped("enough")
         return await super().complete(request)
-
-
-def environment(client, **more):
-    return Environment(TASK, PROMPT, Sampling(), POOL, client, **more)
 
 
 def test_the_questions_of_all_graphs_share_one_window_and_come_out_the_same():

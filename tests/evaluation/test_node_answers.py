@@ -6,14 +6,14 @@ import pandas as pd
 import pytest
 
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import POOL, PROMPT, TASK
+from tests.support.running import environment
 from ttsgraph.evaluation.archive import Archive, record_of
-from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
+from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NodeAnswers, worth
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import with_sink
-from ttsgraph.models.client import Sampling, Usage
+from ttsgraph.models.client import Usage
 from ttsgraph.tasks.base import Question
 
 RIGHT = "7"
@@ -39,8 +39,7 @@ def test_rows_of_a_real_environment_count_tokens_and_leave_out_what_was_not_aske
     questions = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(12)]
     graph = with_sink(topologies.parallel(["m"] * 5, "m", "voter"), waves=(3, 1))
     client = ScriptedClient(lambda r: str(int(unit_draw(r) * 2)))
-    environment = Environment(TASK, PROMPT, Sampling(), POOL, client).with_node_grades()
-    feedback = asyncio.run(environment.evaluate(graph, questions))
+    feedback = asyncio.run(environment(client, grade_nodes=True).evaluate(graph, questions))
     rows = table_of(graph, *feedback.results)
     called = rows[rows["model"] != ""]
     assert len(called) == feedback.usage.calls < 60

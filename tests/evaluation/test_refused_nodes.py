@@ -11,45 +11,23 @@ from hypothesis import strategies as st
 from tests.graphs.test_stopping import replying, voting_graphs
 from tests.service.test_served_run import serve
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import POOL, PROMPT, QUESTION, TASK, run
-from ttsgraph.base.errors import REFUSED, CallFailed, PromptRefused
-from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
+from tests.support.running import environment, run
+from ttsgraph.evaluation.environment import QuestionResult
 from ttsgraph.graphs import topologies
-from ttsgraph.models.client import Client, Completion, Request, Sampling
+from ttsgraph.models.client import Request
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.tasks.base import Question
-
-
-class Refusing(ScriptedClient):
-    """Answers, but for requests that are refused."""
-
-    def __init__(
-        self, refuses: Callable[[Request], bool], reply: Callable[[Request], str] = lambda r: "7"
-    ) -> None:
-        super().__init__(reply)
-        self.refuses = refuses
-
-    async def complete(self, request: Request) -> Completion:
-        if self.refuses(request):
-            self.requests.append(request)
-            raise PromptRefused(f"{request.model} at x: {REFUSED}: filtered")
-        return await super().complete(request)
 
 
 def by_chance(seed: int, share: float) -> Callable[[Request], bool]:
     return lambda request: unit_draw(replace(request, revision=f"refuses {seed}")) < share
 
 
-def asked(graph, client: Client, questions=(QUESTION,), **more) -> Feedback:
-    environment = Environment(TASK, PROMPT, Sampling(), POOL, client, **more)
-    return asyncio.run(environment.evaluate(graph, questions))
-
-
 @settings(max_examples=50, deadline=None)
 @given(voting_graphs(gates=True), st.integers(0, 1000), st.sampled_from((0.2, 0.5, 0.9)))
 def test_a_graph_answers_unless_its_last_node_is_refused(graph, seed, share):
     refuses = by_chance(seed, share)
-    client = Refusing(refuses, replying(seed))
+    client = ScriptedClient(replying(seed), refuses=refuses)
     answer = run(graph, client)
     assert answer.refused == (answer.text is None) == bool(answer.error)
     refused = [request for request in client.requests if refuses(request)]
@@ -61,7 +39,7 @@ def test_a_graph_answers_unless_its_last_node_is_refused(graph, seed, share):
 @settings(max_examples=50, deadline=None)
 @given(voting_graphs(), st.integers(0, 1000), st.sampled_from((0.2, 0.5, 0.9)))
 def test_a_served_graph_answers_as_the_tested_one(graph, seed, share):
-    client = Refusing(by_chance(seed, share), replying(seed))
+    client = ScriptedClient(replying(seed), refuses=by_chance(seed, share))
     tested = run(graph, client)
     served, _ = serve(graph, client)
     assert (served.text, served.refused) == (tested.text, tested.refused)
@@ -69,29 +47,23 @@ def test_a_served_graph_answers_as_the_tested_one(graph, seed, share):
 
 def test_refused_questions_are_lost_never_wrong_and_fail_no_evaluation():
     questions = [Question(f"q{k}", f"{k} + 4", str(k + 4)) for k in range(10)]
-    client = Refusing(lambda r: "Q: 3 + 4" not in r.messages[-1].content)
-    feedback = asked(topologies.single("m"), client, questions)
+    client = ScriptedClient(refuses=lambda r: "Q: 3 + 4" not in r.messages[-1].content)
+    strict = environment(client, max_unscored=0.0)
+    feedback = asyncio.run(strict.evaluate(topologies.single("m"), questions))
     counts = feedback.n_scored, feedback.n_unscored, feedback.n_lost
     assert counts == (1, 9, 0)
     assert feedback.accuracy == 1.0
     evidence = Evidence(questions)
     evidence.add(topologies.single("m"), feedback)
     assert not len(evidence.missing(topologies.single("m"), np.arange(10)))  # asked no more
-    environment = Environment(TASK, PROMPT, Sampling(), POOL, client, max_unscored=0.0)
-    assert not environment.failed(feedback)
+    assert not strict.failed(feedback)
     lost = replace(feedback, results=(*feedback.results, QuestionResult("x", None, error="down")))
-    assert environment.failed(lost)
+    assert strict.failed(lost)
     assert lost.error == "down"
 
 
 def test_infrastructure_comes_before_a_refusal():
-    class Both(Refusing):
-        async def complete(self, request: Request) -> Completion:
-            if request.model == "n":
-                raise CallFailed("the server went away")
-            return await super().complete(request)
-
     graph = topologies.parallel(["m", "n"], "m", "voter")
-    answer = run(graph, Both(lambda request: True))
+    answer = run(graph, ScriptedClient(fails=lambda r: r.model == "n", refuses=lambda r: True))
     assert answer.text is None
     assert not answer.refused

@@ -1,16 +1,14 @@
 """Roles that select: a judge has its model choose, a verifier takes what passes a check."""
 
-import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from tests.support.fakes import ScriptedClient
-from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
+from tests.support.running import run
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.roles import Ballot, chosen, get_role
-from ttsgraph.models.client import Request, Sampling
+from ttsgraph.models.client import Request
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question, Task
@@ -26,12 +24,7 @@ POOL = ModelPool(
 Q = Question("q", "When are refunds paid?", "five days")
 
 
-def answer(
-    role: str, client: ScriptedClient, kind: str, models: Sequence[str], pool: ModelPool = POOL
-) -> NodeAnswer:
-    graph = topologies.parallel(models, "weak", role)
-    runner = GraphRunner(graph, get_task(kind), Prompt("Answer."), Sampling(), pool, client)
-    return asyncio.run(runner.answer(Q))
+CHAT = Prompt("Answer.")
 
 
 def test_a_judge_gives_the_answer_that_its_model_chooses():
@@ -40,7 +33,8 @@ def test_a_judge_gives_the_answer_that_its_model_chooses():
         return "The second is right.\nBest: 2" if chooses else f"answer {request.replica}"
 
     client = ScriptedClient(reply)
-    found = answer("judge", client, "similarity", ["weak"] * 3)
+    graph = topologies.parallel(["weak"] * 3, "weak", "judge")
+    found = run(graph, client, Q, get_task("similarity"), POOL, CHAT)
     assert (found.text, found.usage.calls) == ("answer 1", 4)
     shown = client.requests[-1].messages[-1].content
     assert Q.text in shown
@@ -88,7 +82,8 @@ def test_a_weighted_vote_goes_by_how_often_models_are_right_alone():
 
     def voted(role: str, answers: dict[str, str], pool: ModelPool = POOL) -> str | None:
         client = ScriptedClient(lambda request: answers[request.model])
-        return answer(role, client, "number", list(answers), pool).text
+        graph = topologies.parallel(list(answers), "weak", role)
+        return run(graph, client, Q, get_task("number"), pool, CHAT).text
 
     assert voted("voter", answers) == "5"
     assert voted("weighted", answers) == "6"

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.pools.arrays import ArrayWorld
-from tests.graphs.test_stopping import voting_graphs
+from tests.graphs.test_stopping import READS, voting_graphs
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import POOL, PROMPT, TASK, run
+from tests.support.running import POOL, PROMPT, TASK, environment, run
 from tests.support.timed import waited
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import draw_numbers, manner_of
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel, MeanCost
@@ -21,6 +20,7 @@ from ttsgraph.graphs.stopping import Gate, Stop
 from ttsgraph.graphs.topologies import with_sink
 from ttsgraph.models.client import Completion, Request, Sampling
 from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.math import MathTask
 
 SMALL = "llama-3.2-1b"
 MIDDLE = "llama-3.2-3b"
@@ -53,17 +53,27 @@ def own_answers(graph, seed):
     return found, replicas
 
 
+class Even(MathTask):
+    """Numbers, of which the even ones pass the check."""
+
+    checks = "whether it is even"
+
+    def passes(self, text):
+        return self.extract(text) in {"0", "2"}
+
+
 @settings(max_examples=40, deadline=None)
-@given(voting_graphs(gates=True), st.integers(0, 1000))
+@given(voting_graphs(True, (*READS, "verifier")), st.integers(0, 1000))
 def test_arrays_searches_and_services_ask_and_answer_the_same(graph, seed):
     """Of one question, the executor asks whom the arrays say, whichever answers come first; for
     somebody who waits it asks no more, and answers the same.
     """
     own, replicas = own_answers(graph, seed)
+    passing = np.tile([[True], [False], [True]], COLUMNS)
     classes = {}
     for i in graph.order:
-        classes[i] = answered(graph, i, classes, lambda i=i: own[i])
-    wanted = needs(graph, classes)
+        classes[i] = answered(graph, i, classes, lambda i=i: own[i], passing)
+    wanted = needs(graph, classes, passing)
     by_call = {
         (graph.node(i).model, replica, len(graph.reads[i])): i for i, replica in replicas.items()
     }
@@ -75,14 +85,14 @@ def test_arrays_searches_and_services_ask_and_answer_the_same(graph, seed):
             form = own[by_call[request.model, request.replica, reads]][column]
             return "no idea" if form < 0 else str(form)
 
-        answer = run(graph, Uneven(reply, column))
+        answer = run(graph, Uneven(reply, column), task=Even())
         stages = {i: int(used[column]) for i, used in wanted.stages.items() if used[column]}
         assert stages == dict(answer.stages)
         assert {i for i, made in wanted.calls.items() if made[column]} == set(answer.completions)
         for i, text in answer.node_texts.items():
             form = TASK.extract(text)
             assert classes[i][column] == (-1 if form is None else int(form))
-        served, begun = waited(graph, reply)
+        served, begun = waited(graph, reply, Even())
         assert TASK.extract(served.text) == TASK.extract(answer.text)
         assert begun <= set(answer.completions)
 
@@ -122,8 +132,6 @@ def test_a_wave_of_the_profile_changes_what_is_asked_and_nothing_that_is_answere
     found = []
     for waves in ((), (4, 1)):
         client = ScriptedClient(lambda r: str(int(unit_draw(r) * 2)))
-        plain = Environment(TASK, PROMPT, Sampling(), POOL, client, waves=waves)
-        environment = plain.with_node_grades()
-        found.append(asyncio.run(environment.evaluate(graph, questions)))
+        found.append(asyncio.run(environment(client, waves=waves).evaluate(graph, questions)))
     assert [r.answer for r in found[0].results] == [r.answer for r in found[1].results]
     assert found[0].usage.calls == 84 > found[1].usage.calls

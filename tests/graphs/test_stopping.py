@@ -4,25 +4,20 @@ import asyncio
 from dataclasses import replace
 from itertools import product
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import MODELS, POOL, PROMPT, run
-from tests.support.timed import waited
+from tests.support.running import MODELS, POOL, environment, run
 from ttsgraph.base.errors import GraphError
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles
-from ttsgraph.graphs.settle import answered, needs
-from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, decided, most_frequent
+from ttsgraph.graphs.stopping import LOSSLESS, NEVER, PASSED, Gate, Stop, decided, most_frequent
 from ttsgraph.graphs.topologies import until_passed, with_sink
-from ttsgraph.models.client import Request, Sampling
-from ttsgraph.searching.response.evidence import FORMS
+from ttsgraph.models.client import Request
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 
@@ -71,8 +66,8 @@ READS = ("voter", "voter", "assistant", "fuser")
 
 @st.composite
 def voting_graphs(draw, gates=False, readers=READS, most=9):
-    """DAGs of up to `most` nodes with votes in waves, and perhaps gates; `readers` are the roles of
-    those that hear others.
+    """DAGs of up to `most` nodes with votes in waves, perhaps until one passes, and perhaps gates;
+    `readers` are the roles of those that hear others.
     """
     n = draw(st.integers(2, most))
     edges = {(i, j) for j in range(n) for i in range(j) if draw(st.booleans())}
@@ -86,8 +81,12 @@ def voting_graphs(draw, gates=False, readers=READS, most=9):
             watches = tuple(draw(st.sets(st.sampled_from(before), min_size=1)))
             if role != "voter" or len(watches) < len(before):
                 gate = Gate(draw(st.sampled_from((0.0, 0.34, 0.5))), watches)
-        waves = tuple(draw(st.lists(st.integers(1, 3), max_size=3))) if role == "voter" else ()
-        nodes.append(Node(i, role, draw(st.sampled_from(MODELS)), waves=waves, gate=gate))
+        least = {"voter": 0, "verifier": 1}.get(role)
+        sizes = (
+            [] if least is None else draw(st.lists(st.integers(1, 3), min_size=least, max_size=3))
+        )
+        stop = PASSED if role == "verifier" else LOSSLESS
+        nodes.append(Node(i, role, draw(st.sampled_from(MODELS)), stop, tuple(sizes), gate))
     return CollaborationGraph(tuple(nodes), tuple(edges))
 
 
@@ -144,9 +143,10 @@ def test_json_and_hash_know_stops_waves_and_gates(graph, shift):
 
 
 @settings(max_examples=40, deadline=None)
-@given(voting_graphs(gates=True), st.floats(1, 8))
-def test_trimming_keeps_what_makes_sense_of_gates_and_waves(graph, calls):
-    cost = CostModel(POOL, Lengths(100, 10), "dollars")
+@given(voting_graphs(gates=True), st.floats(1, 8), st.sampled_from(("dollars", "runtime")))
+@example(vote(3, (1,)), 2.0, "runtime")  # one wave after another
+def test_trimming_keeps_what_makes_sense_of_gates_and_waves(graph, calls, metric):
+    cost = CostModel(POOL, Lengths(100, 10), metric)
     limit = calls * cost.single("m")
     smaller = Budget(cost, limit).trim(graph)
     check_roles(smaller)
@@ -197,71 +197,20 @@ LUCKY = "    return 6\n"
 RIGHT = "    return 2 * x\n"
 
 
-class Even:
-    """Numbers, of which the even ones pass the check and 0 is right."""
-
-    def __init__(self):
-        self.math = get_task("math")
-
-    def __getattr__(self, name):
-        return getattr(self.math, name)
-
-    checks = "whether it is even"
-
-    def passes(self, text):
-        return self.math.extract(text) in {"0", "2", "4"}
-
-
 @pytest.mark.parametrize(
-    ("replies", "asked", "taken"),
+    ("replies", "passing", "right", "taken"),
     [
-        ((RIGHT, WRONG, WRONG), 1, RIGHT),
-        ((WRONG, LUCKY, RIGHT), 2, LUCKY),
-        ((WRONG, "no code", WRONG), 3, WRONG),
+        ((RIGHT, WRONG, WRONG), [True], [True], RIGHT),
+        ((WRONG, LUCKY, RIGHT), [False, True], [False, False], LUCKY),
+        ((WRONG, "no code", WRONG), [False] * 3, [False] * 3, WRONG),
     ],
 )
-def test_the_examples_of_a_problem_decide_and_not_its_hidden_tests(replies, asked, taken):
+def test_the_examples_of_a_problem_decide_and_not_its_hidden_tests(replies, passing, right, taken):
     client = ScriptedClient(lambda request: replies[request.replica])
     graph = until_passed(["m"] * 3, "verifier")
-    answer = run(graph, client, TWICE, get_task("humaneval"))
-    assert (len(client.requests), answer.text) == (asked, taken)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.lists(st.integers(-1, 5), min_size=4, max_size=4), min_size=1, max_size=5),
-    st.sampled_from([(1,), (2,), (1, 3)]),
-    st.sampled_from([{}, {"gate": {"over": 0.0, "watches": [0, 1]}}]),
-)
-def test_arrays_searches_and_services_stop_at_the_same_answer(columns, waves, gate):
-    plain = until_passed(["m"] * 4, "verifier").to_dict()
-    plain["nodes"][-1] |= {"wave": list(waves)} | gate
-    graph = CollaborationGraph.from_dict(plain)
-    classes = {i: np.array([column[i] for column in columns]) for i in range(4)}
-    passing = np.zeros((FORMS, len(columns)), dtype=bool)
-    passing[[0, 2, 4]] = True
-    classes[4] = answered(graph, 4, classes, lambda: classes[0], passing)
-    wanted = needs(graph, classes, passing)
-    for k, column in enumerate(columns):
-
-        def reply(request, column=column):
-            return "no idea" if column[request.replica] < 0 else f"{column[request.replica]}"
-
-        client = ScriptedClient(reply)
-        question = Question("q", "?", "0")
-        answer = run(graph, client, question, Even())
-        assert len(client.requests) == sum(made[k] for made in wanted.calls.values())
-        assert answer.text == ("no idea" if classes[4][k] < 0 else str(classes[4][k]))
-        served, begun = waited(graph, reply, Even(), question)
-        assert (served.text, begun) == (answer.text, set(answer.completions))
-
-
-def test_every_node_s_answer_is_checked_where_its_question_carries_a_check():
-    client = ScriptedClient(lambda request: (WRONG, LUCKY, RIGHT)[request.replica])
-    environment = Environment(
-        get_task("humaneval"), PROMPT, Sampling(), POOL, client, grade_nodes=True
-    )
-    graph = topologies.parallel(["m"] * 3, "m", "verifier")
-    found = asyncio.run(environment.evaluate(graph, [TWICE])).results[0].nodes
-    assert [found[i].passes for i in range(3)] == [False, True, True]
-    assert [found[i].correct for i in range(3)] == [False, False, True]
+    checking = environment(client, get_task("humaneval"), grade_nodes=True)
+    (found,) = asyncio.run(checking.evaluate(graph, [TWICE])).results
+    asked = [node for i, node in found.nodes.items() if i != graph.sink]
+    assert [node.passes for node in asked] == passing
+    assert [node.correct for node in asked] == right
+    assert (found.answer, len(client.requests)) == (taken, len(passing))

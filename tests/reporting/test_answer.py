@@ -29,12 +29,8 @@ def row(
     arm: str, label: str, graph: CollaborationGraph, accuracy: float, **more: Any
 ) -> dict[str, Any]:
     """A row of test.parquet."""
-    known: dict[str, Any] = {
-        "arm": arm,
-        "label": label,
-        "graph": graph.to_json(),
-        "n_nodes": len(graph.nodes),
-    }
+    known: dict[str, Any] = {"arm": arm, "label": label, "graph": graph.to_json()}
+    known |= {"n_nodes": len(graph.nodes)}
     known |= {"accuracy": accuracy, "n_scored": 400, "n_unscored": 0}
     known |= {"accuracy_low": accuracy - 0.03, "accuracy_high": accuracy + 0.02}
     known |= {"dollars": 0.48, "latency_s": 2.14, "budget_units": 6.0}
@@ -53,22 +49,22 @@ ALONE = TableSource(
 )
 
 
+def method(name: str, rows: list[dict[str, Any]], gate: dict[str, Any] | None, **more: Any) -> Any:
+    """A method with this test, and what the gate selected."""
+    lineage = Row("verdict.json", "", {"gate": gate} if gate else {})
+    test = TableSource("test.parquet", pd.DataFrame(rows))
+    return SimpleNamespace(name=name, test=test, lineage=lineage, **more)
+
+
+def answer_for(*methods: Any, limit: float = math.inf) -> Recommendation:
+    task: Any = SimpleNamespace(name="math", methods=methods, profile=ALONE)
+    return answer_of(task, POOL, limit)
+
+
 def answer(
-    rows: list[dict[str, Any]],
-    gate: dict[str, Any] | None = None,
-    limit: float = math.inf,
-    **lineage: Any,
+    rows: list[dict[str, Any]], gate: dict[str, Any] | None = None, limit: float = math.inf
 ) -> Recommendation:
-    """The answer for a task of one method with this test."""
-    told = {"version": "math/3", "promoted": True} | ({"gate": gate} if gate else {}) | lineage
-    method = SimpleNamespace(
-        name="random",
-        finder="found by random (iteration 2)",
-        test=TableSource("test.parquet", pd.DataFrame(rows)),
-        lineage=Row("lineage.json", "", told),
-    )
-    task: Any = SimpleNamespace(name="math", methods=(method,), profile=ALONE)
-    return answer_of(task, POOL, limit=limit)
+    return answer_for(method("random", rows, gate), limit=limit)
 
 
 def against(
@@ -78,7 +74,7 @@ def against(
     return row("single", "a", single("a"), accuracy, **paired, **more)
 
 
-GATE = {"arm": "single", "label": "a", "verdict": "as good"}
+GATE = {"arm": "single", "label": "a"}
 CHEAP = {"budget_units": 1.2, "dollars": 0.004, "latency_s": 0.43}
 THREE = parallel(["a"] * 3, "a", "voter")
 VOTES = row("self_consistency", "majority of 3 x a", THREE, 0.88, budget_units=3.0, p_differs=0.9)
@@ -88,7 +84,7 @@ def found(accuracy: float, graph: CollaborationGraph = FIVE, **more: Any) -> dic
     return row("found", "found graph", graph, accuracy, **more)
 
 
-VOTE_GATE = {"arm": "self_consistency", "label": "majority of 3 x a", "verdict": "x"}
+VOTE_GATE = {"arm": "self_consistency", "label": "majority of 3 x a"}
 ON_PAR = {"budget_units": 1.2}
 SAYS: dict[str, tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[str, ...]]] = {
     # rows of the test, what the gate selected, and the facts of the sentence
@@ -149,12 +145,8 @@ def method_of(name: str, right: str, gate: str) -> Any:
         for k, mark in enumerate(right)
     ]
     label = "found graph" if gate == "found" else "a"
-    lineage = Row("verdict.json", "", {"gate": {"arm": gate, "label": label, "verdict": "x"}})
-    test = TableSource("test.parquet", pd.DataFrame(rows))
     answers = TableSource("answers.parquet", pd.DataFrame(asked).astype({"correct": "boolean"}))
-    return SimpleNamespace(
-        name=name, finder=f"found by {name}", test=test, answers=answers, lineage=lineage
-    )
+    return method(name, rows, {"arm": gate, "label": label}, answers=answers)
 
 
 RIGHTS = [(["1111000000", "1111100000"], 0)]  # more right, which is not shown
@@ -164,8 +156,7 @@ RIGHTS += [(["1110000000", "1111111100", "1111111110"], 1), (["1111111100", "111
 @pytest.mark.parametrize(("rights", "speaks"), RIGHTS)
 @pytest.mark.parametrize("gate", ["found", "single"])
 def test_of_several_methods_the_one_speaks_whose_version_the_registry_keeps(rights, speaks, gate):
-    methods = tuple(method_of(f"method {k}", right, gate) for k, right in enumerate(rights))
-    told = answer_of(SimpleNamespace(name="math", methods=methods, profile=ALONE), POOL)
+    told = answer_for(*(method_of(f"method {k}", each, gate) for k, each in enumerate(rights)))
     assert (told.method.name, told.row["arm"]) == (f"method {speaks}", gate)
 
 

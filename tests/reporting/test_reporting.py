@@ -34,7 +34,7 @@ def test_colours_stand_out_from_the_page_and_words_can_be_read(theme):
         assert contrast(tones[ink], tones[back]) >= 4.5
 
 
-@pytest.mark.parametrize("metric", ["flops", "dollars", "runtime"])
+@pytest.mark.parametrize("metric", ["flops", "dollars", "runtime", "one of a user's own"])
 def test_the_first_plot_has_a_name_at_every_point_and_scores_of_the_test_alone(metric):
     """The strongest graph made by hand among them; equal scores don't cover their names."""
     frame = pd.DataFrame(

@@ -4,26 +4,32 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable
 
-from ttsgraph.base.errors import CallFailed
+from ttsgraph.base.errors import REFUSED, CallFailed, PromptRefused
 from ttsgraph.models.client import Client, Completion, Request
 
 
 class ScriptedClient(Client):
-    """Answers with `reply(request)`, notes what it was asked; calls that `fails` fail for good."""
+    """Answers with `reply(request)`, notes what it was asked; calls that `fails` fail for good, and
+    those that `refuses` get no answer.
+    """
 
     def __init__(
         self,
         reply: Callable[[Request], str] = lambda request: "7",
         fails: Callable[[Request], bool] = lambda request: False,
+        refuses: Callable[[Request], bool] = lambda request: False,
     ) -> None:
         self.reply = reply
         self.fails = fails
+        self.refuses = refuses
         self.requests: list[Request] = []
 
     async def complete(self, request: Request) -> Completion:
         self.requests.append(request)
         if self.fails(request):
             raise CallFailed("the server went away")
+        if self.refuses(request):
+            raise PromptRefused(f"{request.model} at x: {REFUSED}: filtered")
         return Completion(self.reply(request), prompt_tokens=10, completion_tokens=2, latency_s=0.5)
 
 

@@ -15,20 +15,27 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 MODELS = ("m", "n")
-POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)) for name in MODELS))
+FACTS = ("f", 1e9, 1e9, 1, 1, Price(1.0, 2.0), "unpinned", (0.001, 0.1))
+POOL = ModelPool(tuple(ModelSpec(name, *FACTS) for name in MODELS))
 TASK = get_task("math")
 PROMPT = Prompt("Answer.", "few_shot")
 QUESTION = Question("q1", "3 + 4", "7")
 
 
-async def run_graph(graph: CollaborationGraph, question: Question, *asked: Any) -> NodeAnswer:
-    return await GraphRunner(graph, *asked).answer(question)
-
-
 def run(
-    graph: CollaborationGraph, client: Client, question: Question = QUESTION, task: Task = TASK
+    graph: CollaborationGraph,
+    client: Client,
+    question: Question = QUESTION,
+    task: Task = TASK,
+    pool: ModelPool = POOL,
+    prompt: Prompt = PROMPT,
 ) -> NodeAnswer:
-    return asyncio.run(run_graph(graph, question, task, PROMPT, Sampling(), POOL, client))
+    runner = GraphRunner(graph, task, prompt, Sampling(), pool, client)
+    return asyncio.run(asyncio.wait_for(runner.answer(question), 20))
+
+
+def environment(client: Client, task: Task = TASK, **more: Any) -> Environment:
+    return Environment(task, PROMPT, Sampling(), POOL, client, **more)
 
 
 def simulated(profile: Profile, task: str) -> Environment:

@@ -1,6 +1,8 @@
 """What a question itself lets anybody check of a program, and a verifier that goes by it."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -68,6 +70,8 @@ def test_a_verifier_is_offered_where_there_is_something_to_check():
     none = "none of the 2 questions has a public check (the public tests of its question)"
     assert unfit(verifier, HUMANEVAL, [silent()] * 2) == none
     assert unfit(verifier, get_task("number")) == "kind number has no public check"
+    own: Any = SimpleNamespace(name="own", passes=bool, carries_check=lambda question: False)
+    assert "1 questions has a public check" in unfit(verifier, own, [silent()])
     schema = {"schema": {"type": "object"}}
     assert unfit(verifier, get_task("json", schema)) == ""
     assert "with its settings" in unfit(verifier, get_task("json"))

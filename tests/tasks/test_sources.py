@@ -5,7 +5,6 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
@@ -250,17 +249,3 @@ def test_splits_are_disjoint_seeded_and_of_the_wanted_sizes():
     assert small["test"] == large["test"][:5]
     with pytest.raises(DataError, match=r"at least 60 .*found 50"):
         split_questions(QUESTIONS, {"train": 40, "test": 20}, seed=0)
-
-
-PLAIN = [{"question": f"{k} + 1", "answer": str(k + 1)} for k in range(5)]
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_table_is_a_file_of_questions(tmp_path, suffix):
-    path = tmp_path / f"qa.{suffix}"
-    frame = pd.DataFrame(PLAIN)
-    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
-    assert rows_of(kind="jsonl", path=path) == PLAIN
-    frame.drop(columns="answer").to_csv(tmp_path / "half.csv", index=False)
-    with pytest.raises(DataError, match=r"half\.csv:1: expected an answer in field 'answer'"):
-        load_questions(MATH, source(kind="jsonl", path=tmp_path / "half.csv"), 0)

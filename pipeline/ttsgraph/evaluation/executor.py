@@ -183,9 +183,8 @@ class Run:
         self.asking = QuestionState(
             runner.graph, runner.roles, runner.form, patience, runner.stage.copy()
         )
-        self.texts = self.asking.texts
+        self.texts, self.errors = self.asking.texts, self.asking.errors
         self.completions: dict[int, Completion] = {}
-        self.errors: dict[int, CallFailed | NoAnswer] = {}
         self.failures: dict[int, CallFailed] = {}
         self.fallbacks: list[int] = []
         self.cancelled: list[int] = []
@@ -246,21 +245,18 @@ class Run:
             elif step is NextMove.CHECK:
                 queue += self._chosen(i, partial(self._passed, i))
             elif step is NextMove.FAIL:
-                lost, before = self.met(CallFailed), self.runner.graph.predecessors[i]
-                queue += self._lose(i, next(lost[p] for p in before if p in lost))
+                queue += self._missing(i, asking.lost(i)[0])
 
     def _run(self, i: int) -> list[int]:
         """Run a node's role; return the nodes that become ready immediately."""
         role = self.runner.roles[i]
-        reads = self.runner.graph.reads[i]
-        answers = self._heard(reads)
         refusals = self.met(PromptRefused)
-        refused = [refusals[p] for p in reads if p in refusals]
-        if len(answers) < role.min_in_degree and refused:
+        refused = [refusals[p] for p in self.runner.graph.reads[i] if p in refusals]
+        if refused and len(self._heard(i)) < role.min_in_degree:
             return self._missing(i, refused[0])
         if not role.calls_model:
-            return self._chosen(i, partial(role.choose, self._ballot(i, answers)))
-        return self._take(i, lambda: self._begin(i, self._request(i, role, answers)))
+            return self._chosen(i, partial(role.choose, self._ballot(i)))
+        return self._take(i, lambda: self._begin(i, self._request(i, role)))
 
     def _chosen(self, i: int, choose: Callable[[], str | None]) -> list[int]:
         """Let a node pick an answer. A pick that starts programs runs in a thread and is awaited
@@ -317,40 +313,39 @@ class Run:
         """Return the answer of a node that stops once an answer passes the check, or None if none
         of its latest answers passes.
         """
-        graph = self.runner.graph
-        read = self.asking.heard(graph.reads[i])
         # Answers of watched nodes don't count, and no answer of an earlier wave has passed.
-        latest = {self.texts[p] for p in read if p in self.asking.awaited(i)}
-        if not any(passes(self.runner.task, self.question, text) for text in latest):
+        latest = set(self.runner.graph.reads[i]).intersection(self.asking.awaited(i))
+        texts = {self.texts[p] for p in self.asking.heard(latest)}
+        if not any(passes(self.runner.task, self.question, text) for text in texts):
             return None
-        return self.runner.roles[i].choose(self._ballot(i, self._heard(read)))
+        return self.runner.roles[i].choose(self._ballot(i))
 
     def met(self, kind: type[E]) -> dict[int, E]:
         """Return the errors of this kind, by node."""
         return {i: error for i, error in self.errors.items() if isinstance(error, kind)}
 
-    def _heard(self, nodes: Iterable[int]) -> list[str]:
-        """Return the answers of these nodes, skipping nodes without one."""
-        return [self.texts[p] for p in self.asking.heard(nodes)]
+    def _heard(self, i: int) -> list[str]:
+        """Return the answers that a node reads."""
+        return [self.texts[p] for p in self.asking.heard(self.runner.graph.reads[i])]
 
-    def _ballot(self, i: int, answers: list[str]) -> Ballot:
-        """Return the ballot for a node that picks one of these answers."""
+    def _ballot(self, i: int) -> Ballot:
+        """Return the ballot for a node that picks one of the answers that it reads."""
         runner = self.runner
         known = [
             runner.pool[self.model_of(p)].accuracy if runner.roles[p].calls_model else None
             for p in self.asking.heard(runner.graph.reads[i])
         ]
-        return Ballot(runner.task, self.question, answers, known)
+        return Ballot(runner.task, self.question, self._heard(i), known)
 
     def model_of(self, i: int) -> str:
         """Return the name of the pool member that a node calls."""
         return self.runner.graph.node(i).model
 
-    def _request(self, i: int, role: Role, answers: list[str]) -> Request:
+    def _request(self, i: int, role: Role) -> Request:
         runner = self.runner
         assert role.speak is not None
         manner = runner.manner(self.model_of(i))
-        messages = role.speak(runner.task, manner.prompt, self.question, answers)
+        messages = role.speak(runner.task, manner.prompt, self.question, self._heard(i))
         return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
 
     def _arrived(self, i: int, found: Found | Awaitable[Found]) -> list[int]:
@@ -364,7 +359,7 @@ class Run:
             text, read = found.text, self.runner.roles[i].read
             # A few-shot prompt asks for an answer whatever the role, so the reply is the answer.
             if read and self.runner.manner(self.model_of(i)).prompt.style != "few_shot":
-                text = read(self.runner.task, text, self._heard(self.runner.graph.reads[i]))
+                text = read(self.runner.task, text, self._heard(i))
             self.texts[i] = text
         else:
             self._under_way[i] = asyncio.ensure_future(found)
@@ -373,30 +368,19 @@ class Run:
 
     def _missing(self, i: int, error: CallFailed | NoAnswer) -> list[int]:
         """Handle a node without an answer: a prompt that is too long gives an empty answer, a
-        refused prompt gives none, and a failed call may end the run.
+        refused prompt gives none, and a failed call, or the loss of a node's inputs, may end the
+        run.
         """
         self.errors[i] = error
+        patience, inputs = self.asking.patience, self.runner.graph.reads[i]
         if isinstance(error, ContextOverflow):
             return self._arrived(i, "")
-        inputs = self.runner.graph.reads[i]
-        if self.asking.patience.fallback and self.asking.heard(inputs):
+        if patience.fallback and self.asking.heard(inputs):
             self.texts[i] = self.texts[self.asking.leader(inputs)]
             self.fallbacks.append(i)
-        elif isinstance(error, CallFailed):
-            return self._lose(i, error)
-        self.asking.silent.add(i)
-        return self.asking.arrived(i)
-
-    def _lose(self, i: int, error: CallFailed) -> list[int]:
-        """Handle a failed call of a node, or the loss of its inputs; if the sink is lost, the run
-        ends.
-        """
-        self.errors[i] = error
-        if i == self.runner.sink or self.asking.patience.quorum is None:
+        elif isinstance(error, CallFailed) and (i == self.runner.sink or patience.quorum is None):
             self.failures[i] = error
             return []
-        self.asking.silent.add(i)
-        self.asking.lost.add(i)
         return self.asking.arrived(i)
 
 

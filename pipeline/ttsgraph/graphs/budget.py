@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -102,12 +102,11 @@ class CostModel:
         self.task = task
         self.metric = metric
         self.lengths = {name: task if isinstance(task, Lengths) else task[name] for name in pool}
-        self._coefficients: dict[tuple[str, str], Coefficients] = {}
-        for name, spec in pool.items():
-            lengths = self.lengths[name]
-            for role in ("", *lengths.by_role):
-                known = coefficients(metric, spec, lengths.reading(role))
-                self._coefficients[name, role] = known
+        self._coefficients = {
+            (name, role): coefficients(metric, pool[name], lengths.reading(role))
+            for name, lengths in self.lengths.items()
+            for role in ("", *lengths.by_role)
+        }
         least = float(min(gamma for _, _, gamma in self._coefficients.values()))
         self.unit = least if metric == "flops" else 1.0
 
@@ -245,17 +244,10 @@ questions.
 
 def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> float:
     """Return the largest sum of node weights along a path that ends at the sink."""
-    return _heaviest_path({i: graph.predecessors[i] for i in graph.order}, weights)
-
-
-def _heaviest_path(before: Mapping[int, Collection[int]], weights: Mapping[int, float]) -> float:
-    """Return the largest sum of node weights along a path that ends at the last node. `before` maps
-    each node to its predecessors, in topological order.
-    """
     ends: dict[int, float] = {}
-    for i, predecessors in before.items():
-        ends[i] = weights[i] + max((ends[p] for p in predecessors), default=0.0)
-    return next(reversed(ends.values()))
+    for i in graph.order:
+        ends[i] = weights[i] + max((ends[p] for p in graph.predecessors[i]), default=0.0)
+    return ends[graph.sink]
 
 
 def longest_run(
@@ -373,10 +365,12 @@ class Budget:
             if len(before[sink]) < get_role(known[sink].role).min_in_degree:
                 known[sink] = replace(known[sink], role=ASSISTANT)
             costs = {i: self.cost.node_cost(known[i], len(read)) for i, read in before.items()}
-            summed = self.cost.metric != "runtime"
-            total = math.fsum(costs.values()) if summed else _heaviest_path(before, costs)
+            if self.cost.metric == "runtime":
+                total = longest_run(_joined(known, before), costs)
+            else:
+                total = math.fsum(costs.values())  # needs no graph, which takes longer to make
             if total <= self.fixed_limit and len(before) <= self.max_nodes:
-                break
+                return _joined(known, before)
             if len(before) == 1:
                 raise BudgetError(
                     f"the sink by itself ({known[sink].model}) costs {total:.4g}, which is over"
@@ -384,9 +378,6 @@ class Budget:
                 )
             gone = next(node.id for node in by_price if node.id in before)
             before = _among(before.keys() - {gone}, before)
-        edges = tuple((a, b) for b, read in before.items() for a in read)
-        kept = tuple(fitted(known[i], read) for i, read in before.items())
-        return CollaborationGraph(kept, edges)
 
     def require_feasible(self) -> None:
         """Raise BudgetError if not even the cheapest single call fits the budget."""
@@ -397,6 +388,11 @@ class Budget:
                 f"budget {self.fixed_limit:g} ({self.cost.metric}) is too small for any call: the"
                 f" cheapest single call costs {least:.4g}; raise budget.{which} to at least that"
             )
+
+
+def _joined(nodes: Mapping[int, Node], before: Mapping[int, Set[int]]) -> CollaborationGraph:
+    kept = tuple(fitted(nodes[i], read) for i, read in before.items())
+    return CollaborationGraph(kept, tuple((a, b) for b, read in before.items() for a in read))
 
 
 def _among(kept: Set[int], before: Mapping[int, Set[int]]) -> Mapping[int, Set[int]]:

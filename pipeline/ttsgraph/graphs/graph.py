@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -53,62 +53,56 @@ class CollaborationGraph:
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(sorted(self.nodes, key=lambda node: node.id)))
         object.__setattr__(self, "edges", tuple(sorted((int(a), int(b)) for a, b in self.edges)))
-        self._check_edges()
+        if problem := next(self._problems(), ""):
+            raise GraphError(problem)
+
+    def _problems(self) -> Iterator[str]:
+        """Yield the rules that the graph breaks; each rule assumes that the ones before it hold."""
+        if not self.nodes:
+            yield "expected at least one node, found none"
+        for one, next_one in pairwise(self.nodes):
+            if one.id == next_one.id:
+                yield f"expected each node id once, found {one.id} more than once"
+        known = self._by_id
+        for a, b in self.edges:
+            if a not in known or b not in known:
+                unknown = b if a in known else a
+                yield f"edge {[a, b]} names node {unknown}, which is not among the nodes"
+            if a == b:
+                yield f"edge {[a, b]} is a loop; a node can't feed itself"
+        for edge, next_edge in pairwise(self.edges):
+            if edge == next_edge:
+                yield f"edge {list(edge)} stands twice"
         for node in self.nodes:
-            self._check_stages(node)
+            yield from (f"node {node.id}: {problem}" for problem in self._misplaced(node))
         _ = self.order  # raises GraphError if there is a cycle
         if len(self._sinks) != 1:
-            raise GraphError(
+            yield (
                 f"expected one sink (a node without outgoing edges), found {len(self._sinks)}:"
                 f" nodes {self._sinks}"
             )
 
-    def _check_edges(self) -> None:
-        if not self.nodes:
-            raise GraphError("expected at least one node, found none")
-        for one, next_one in pairwise(self.nodes):
-            if one.id == next_one.id:
-                raise GraphError(f"expected each node id once, found {one.id} more than once")
-        known = self._by_id
-        for a, b in self.edges:
-            if a not in known or b not in known:
-                raise GraphError(
-                    f"edge {[a, b]} names node {b if a in known else a}, which is not among the"
-                    " nodes"
-                )
-            if a == b:
-                raise GraphError(f"edge {[a, b]} is a loop; a node can't feed itself")
-        for edge, next_edge in pairwise(self.edges):
-            if edge == next_edge:
-                raise GraphError(f"edge {list(edge)} stands twice")
-
-    def _check_stages(self, node: Node) -> None:
-        before = self.predecessors[node.id]
-        if node.gate and not before:
-            raise GraphError(f"node {node.id}: a gate needs predecessors to watch, found none")
-        if node.gate and (strangers := set(node.gate.watches) - set(before)):
-            raise GraphError(
-                f"node {node.id}: its gate watches node {min(strangers)}, which is not among its"
-                " predecessors"
-            )
+    def _misplaced(self, node: Node) -> Iterator[str]:
+        """Yield the reasons why a node's gate, stop rule or route doesn't fit its edges."""
+        before, gate, route = self.predecessors[node.id], node.gate, node.route
+        if gate and not before:
+            yield "a gate needs predecessors to watch, found none"
+        if gate and (strangers := set(gate.watches) - set(before)):
+            yield f"its gate watches node {min(strangers)}, which is not among its predecessors"
         if node.stop not in (LOSSLESS, NEVER) and not node.waves:
-            raise GraphError(
-                f"node {node.id}: stop {node.stop.rule} needs 'wave'; without it, all predecessors"
-                " are asked in one wave, before the rule applies"
+            yield (
+                f"stop {node.stop.rule} needs 'wave'; without it, all predecessors are asked in one"
+                " wave, before the rule applies"
             )
-        if node.route is None:
-            return
-        if self.successors[node.id]:
-            raise GraphError(
-                f"node {node.id}: a router must be the last node, but other nodes read this one"
-            )
-        ends = node.route.ends
-        branches = node.route.router.branches
-        if sorted(ends) != list(before) or len(ends) != branches:
-            raise GraphError(
-                f"node {node.id}: expected a route to its predecessors {list(before)}, each once,"
-                " and a router with one branch for each; found a route to"
-                f" {list(ends)} and a router with {branches} branches"
+        if route and self.successors[node.id]:
+            yield "a router must be the last node, but other nodes read this one"
+        if route and not (
+            sorted(route.ends) == list(before) and len(before) == route.router.branches
+        ):
+            yield (
+                f"expected a route to its predecessors {list(before)}, each once, and a router with"
+                f" one branch for each; found a route to {list(route.ends)} and a router with"
+                f" {route.router.branches} branches"
             )
 
     @cached_property
@@ -178,17 +172,15 @@ class CollaborationGraph:
         """Node id -> the node's predecessors by stage: first those watched by its gate, then its
         waves; for a router, each end of a branch is a stage.
         """
-        found: dict[int, tuple[tuple[int, ...], ...]] = {}
+        found = {}
         for node in self.nodes:
-            before = self.predecessors[node.id]
+            before, gate = self.predecessors[node.id], node.gate
             if node.route:
-                found[node.id] = tuple((end,) for end in node.route.ends)
-            elif node.gate:
-                watched = node.gate.watches or before
-                rest = tuple(i for i in before if i not in watched)
-                found[node.id] = (watched, *(in_waves(rest, node.waves) if rest else ()))
-            else:
-                found[node.id] = in_waves(before, node.waves)
+                found[node.id] = in_waves(node.route.ends, (1,))
+                continue
+            watched = (gate.watches or before) if gate else ()
+            later = in_waves([i for i in before if i not in watched], node.waves)
+            found[node.id] = (watched, *later) if gate else later or ((),)
         return found
 
     @cached_property

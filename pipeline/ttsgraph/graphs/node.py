@@ -34,9 +34,6 @@ class Route:
     ends: Annotated[tuple[StrictInt, ...], Field(alias="to")]
     router: Annotated[Router, PlainValidator(Router.of), PlainSerializer(Router.to_json)]
 
-    def __lt__(self, other: Route) -> bool:
-        return (self.router.text, self.ends) < (other.router.text, other.ends)
-
     def taken(self, asked: Container[int]) -> int:
         """Return the index of the branch that answered, given the nodes that ran: the first branch
         whose final node ran, or the router's default branch if there is none.
@@ -60,7 +57,7 @@ Waves = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Node:
     """One node, usually an LLM call.
 

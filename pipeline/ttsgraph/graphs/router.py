@@ -168,9 +168,8 @@ class Router(ClosedModel):
         """
         if not isinstance(data, Mapping):
             raise GraphError(f"expected a router to be a JSON object, found {type(data).__name__}")
-        plain = {name: value for name, value in data.items() if name != "hash"}
-        made = cls.new(plain)
-        if data.get("hash", None if "tokens" in plain else made.hash) != made.hash:
+        made = cls.new({name: value for name, value in data.items() if name != "hash"})
+        if data.get("hash", None if made.learnt else made.hash) != made.hash:
             raise GraphError(
                 f"expected hash {made.hash} for these router parameters, found"
                 f" {data.get('hash')!r}: the file was changed; use the original graph"

@@ -7,7 +7,7 @@ answer classes have one entry for each of C cases, which are pairs of a sample a
 without a form.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,30 +46,32 @@ def settle(
     check. Without it, a verifier is treated as a plain vote, but if its stop rule is `passed`,
     exactly the right answers are assumed to pass. A weighted vote is treated as a plain vote.
     """
+    ends = _ends(graph, node_id, classes, passing)
+    stopping, taken, used = zip(*ends, strict=True)
+    every = len(graph.stages[node_id])
+    return NodeOutcomes(np.select(stopping, taken, RUNS), np.select(stopping, used, every))
+
+
+def _ends(
+    graph: CollaborationGraph,
+    node_id: int,
+    classes: Mapping[int, IntArray],
+    passing: BoolArray | None,
+) -> Iterator[tuple[BoolArray, IntArray, int]]:
+    """Yield, for each stage after which a node may take an answer, the cases in which it does, the
+    index of the predecessor that leads, and the number of stages so far.
+    """
     node, role = graph.node(node_id), get_role(graph.node(node_id).role)
     before, stages = graph.predecessors[node_id], graph.stages[node_id]
-    count = len(classes[before[0]])
-    taken: IntArray = np.full(count, RUNS)
-    used: IntArray = np.full(count, len(stages))
-    is_open = np.ones(count, dtype=bool)
-
-    def take(stopping: BoolArray, leader: IntArray, asked: int) -> None:
-        np.copyto(taken, leader, where=stopping)
-        np.copyto(used, asked, where=stopping)
-        np.copyto(is_open, False, where=stopping)
-
-    def places_of(members: Sequence[int]) -> IntArray:
-        return np.array([before.index(p) for p in members])
-
     if node.gate:
         leader, votes = leading(np.stack([classes[p] for p in stages[0]]))
-        closed = 1 - votes / len(stages[0]) <= node.gate.over
-        take(closed, places_of(stages[0])[leader], 1)
+        places = np.array([before.index(p) for p in stages[0]])
+        yield 1 - votes / len(stages[0]) <= node.gate.over, places[leader], 1
     if role.calls_model:
-        return NodeOutcomes(taken, used)
+        return
     later = stages[bool(node.gate) :] or (graph.reads[node_id],)
     members = [p for stage in later for p in stage]
-    places = places_of(members)
+    places = np.array([before.index(p) for p in members])
     inputs = np.stack([classes[p] for p in members])
     ballot = Votes(inputs)
     checked = role.checks and (passing is not None or node.stop == PASSED)
@@ -78,17 +80,14 @@ def settle(
     for asked, stage in enumerate(later, len(stages) - len(later) + 1):
         heard += len(stage)
         leader, votes = ballot.leading(heard)
-        some = np.zeros(count, dtype=bool)
         if passed:
             best, passing_votes = passed.leading(heard)
-            some = passing_votes > 0
-            leader = np.where(some, best, leader)
-        if node.stop == PASSED:
-            stopping = some | (heard == len(members))
+            leader = np.where(passing_votes > 0, best, leader)
+        if passed and node.stop == PASSED:
+            stopping = (passing_votes > 0) | (heard == len(members))
         else:
             stopping = ballot.stops(node.stop, heard, leader, votes)
-        take(is_open & stopping, places[leader], asked)
-    return NodeOutcomes(taken, used)
+        yield stopping, places[leader], asked
 
 
 def _passes(inputs: IntArray, passing: BoolArray | None) -> BoolArray:
@@ -97,8 +96,7 @@ def _passes(inputs: IntArray, passing: BoolArray | None) -> BoolArray:
     """
     if passing is None:
         return inputs == 0
-    columns = np.arange(inputs.shape[1])
-    return (inputs >= 0) & passing[np.maximum(inputs, 0), columns]
+    return (inputs >= 0) & passing[np.maximum(inputs, 0), np.arange(inputs.shape[1])]
 
 
 def leading(inputs: IntArray) -> tuple[IntArray, IntArray]:
@@ -237,4 +235,4 @@ def needs(
                 asked[p] |= stages[i] > k
         if get_role(node.role).calls_model:
             calls[i] = runs
-    return GraphDemand(stages, {i: calls[i] for i in graph.order if i in calls})
+    return GraphDemand(stages, dict(reversed(calls.items())))

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StrictInt
 
-from ttsgraph.base.errors import GraphError
+from ttsgraph.base.errors import CallFailed, GraphError, NoAnswer
 
 if TYPE_CHECKING:  # graph imports this module; arrays are slow to import
     from ttsgraph.base.arrays import FloatArray, IntArray
@@ -46,7 +46,7 @@ CLOSED = ConfigDict(extra="forbid")
 """Configuration of the parts of a node: unknown keys are errors."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Stop:
     """A node's stop rule. Only beta uses `level`, which is 0 for other rules. Raises GraphError if
     the level doesn't fit the rule.
@@ -88,7 +88,7 @@ NEVER = Stop("none")
 PASSED = Stop("passed")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Gate:
     """Condition under which a node runs: its watched predecessors (default: all) disagree by more
     than `over`; otherwise the node takes their most frequent answer. A node that runs reads its
@@ -110,13 +110,11 @@ class Gate:
 
 
 def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Split the members into waves of these sizes, repeating the last size; without sizes or
-    members, into a single wave.
+    """Split the members into waves of these sizes, repeating the last size; without sizes, into a
+    single wave. Without members, there is no wave.
     """
-    if not sizes or not members:
-        return (tuple(members),)
-    left = iter(members)
-    waves = (tuple(islice(left, size)) for size in chain(sizes, repeat(sizes[-1])))
+    left, every = iter(members), sizes or (len(members),)
+    waves = (tuple(islice(left, size)) for size in chain(every, repeat(every[-1])))
     return tuple(takewhile(len, waves))
 
 
@@ -219,8 +217,8 @@ class NextMove(Enum):
 @dataclass(eq=False)
 class QuestionState:
     """State of one question. `stage` is, by node, the index of the stage that an asked node waits
-    for. `texts` holds the answers, `silent` the nodes that will give none, and `lost` the silent
-    nodes whose call failed or whose inputs were lost. `form` extracts the form of a text.
+    for. `texts` holds the answers, and `errors` the reasons why calls gave none; a node may have
+    both, if it passes on another answer. `form` extracts the form of a text.
     """
 
     graph: CollaborationGraph
@@ -229,15 +227,20 @@ class QuestionState:
     patience: Patience = ALL
     stage: dict[int, int] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
-    silent: set[int] = field(default_factory=set)
-    lost: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self._forms: dict[int, str | None] = {}
+    errors: dict[int, CallFailed | NoAnswer] = field(default_factory=dict)
+    _forms: dict[int, str | None] = field(default_factory=dict, init=False)
 
     def ended(self, node: int) -> bool:
         """Return True if a node has answered or never will."""
-        return node in self.texts or node in self.silent
+        return node in self.texts or node in self.errors
+
+    def lost(self, node: int) -> list[CallFailed]:
+        """Return why predecessors of a node have failed or lost their own inputs; a refused prompt
+        is no failure.
+        """
+        silent = [p for p in self.graph.predecessors[node] if p not in self.texts]
+        errors = map(self.errors.get, silent)
+        return [error for error in errors if isinstance(error, CallFailed)]
 
     def heard(self, nodes: Iterable[int]) -> list[int]:
         """Return which of these nodes have answered."""
@@ -284,7 +287,7 @@ class QuestionState:
         if self.patience.quorum is not None:
             if self._is_over(node):
                 return self.leader(self.graph.reads[node])
-            if not self.lost.isdisjoint(self.graph.predecessors[node]) and not self._bears(node):
+            if self.errors and self.lost(node) and not self._bears(node):
                 return NextMove.FAIL
         if self.waits(node):
             return NextMove.WAIT

@@ -26,15 +26,13 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting.explain import in_brief, ways
-from ttsgraph.reporting.figures import COST_FORMS, SPACE, Row, TableSource, cut, figure, shown
+from ttsgraph.reporting.figures import SPACE, Row, TableSource, cut, figure, shown
+from ttsgraph.reporting.units import unit_of
 
 if TYPE_CHECKING:  # tables need an extra
     from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
 ASKED = ("n_scored", "n_unscored")
-UNIT_HEADS = {"flops": "budget units", "dollars": "budget, $ per 1,000", "runtime": "budget, s"}
-"""Heading of the column with costs in the budget's units, by the budget's metric."""
-
 UNSPENT = 0.5
 """Share of the budget: if a graph costs less, most of the budget counts as unspent."""
 
@@ -299,17 +297,11 @@ def brief(report: Report) -> dict[str, Any]:
     pool = report.profile.model_pool()
     tasks = []
     for answer in recommendations(report):
-        table = table_of(answer, report.profile.budget.metric)
-        summary = {
-            "task": answer.task.name,
-            "sentence": answer.text,
-            "serve": answer.serve,
-            "graph_hash": answer.graph.content_hash,
-            "graph": [*ways(answer.graph, pool), *_branch_lines(answer)],
-            "heads": table[0],
-            "rows": table[1:],
-        }
-        tasks.append(summary)
+        heads, *rows = table_of(answer, report.profile.budget.metric)
+        lines = [*ways(answer.graph, pool), *_branch_lines(answer)]
+        summary: dict[str, Any] = {"task": answer.task.name, "sentence": answer.text}
+        summary |= {"serve": answer.serve, "graph_hash": answer.graph.content_hash}
+        tasks.append({**summary, "graph": lines, "heads": heads, "rows": rows})
     return {
         "profile": report.name,
         "simulated": report.simulated,
@@ -323,6 +315,7 @@ def table_of(answer: Recommendation, metric: str) -> list[list[str]]:
     arrow marks the recommended graph.
     """
     table = []
+    unit = unit_of(metric)
     for row in answer.method.test:
         found = row["arm"] == "found"
         mark = "→ " if row.place == answer.row.place else ""
@@ -332,7 +325,7 @@ def table_of(answer: Recommendation, metric: str) -> list[list[str]]:
             "right": shown(row["accuracy"], "percent"),
             "interval": f"{low} to {high}",
             "price": shown(_each_of(row, "dollars"), "price"),
-            UNIT_HEADS[metric]: shown(row["budget_units"], COST_FORMS[metric]),
+            unit.heading: shown(row["budget_units"], unit.form),
             "time": shown(row["latency_s"], "time"),
             "p": "" if found else shown(row["p_differs"], "p"),
         }

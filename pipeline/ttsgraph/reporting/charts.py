@@ -15,6 +15,7 @@ import altair as alt
 
 from ttsgraph.reporting.figures import Row, TableSource
 from ttsgraph.reporting.style import PLOTS
+from ttsgraph.reporting.units import unit_of
 
 if TYPE_CHECKING:
     from ttsgraph.reporting.report_data import TaskReport
@@ -92,7 +93,7 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
     tone = named.otherwise(alt.value("var(--quiet)"))
     # Dollars are per 1,000 questions.
     labels: Spec = {"labelExpr": "format(1000 * datum.value, '~r')"} if metric == "dollars" else {}
-    x = alt.X("budget_units:Q").title(COST_TITLES[metric]).axis(tickCount=7, **labels)
+    x = alt.X("budget_units:Q").title(f"cost of {unit_of(metric).per}").axis(tickCount=7, **labels)
     x = x.scale(domain=[0, 1.05 * dearest or 1], nice=False)
     base = _marks(values).encode(x=x, y=_percent("accuracy", title))
     whiskers = base.encode(y=alt.Y("accuracy_low:Q").scale(zero=False), y2="accuracy_high:Q")

@@ -3,19 +3,17 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+from finalanswer.formulas import NUMERALS
 from ttsgraph.base.wording import counted
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import PASSED
 from ttsgraph.pool.spec import ModelPool
+from ttsgraph.reporting.units import unit_of
 from ttsgraph.settings.profile import Profile
 
-UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
 MOST_NAMED = 6
 """Maximum number of nodes named one by one; larger groups are given as a range."""
-
-SPELLED = ["no", "one", "two", "three", "four", "five", "six"]
-SPELLED += ["seven", "eight", "nine", "ten", "eleven", "twelve"]
 
 
 def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]:
@@ -106,8 +104,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     budget = profile.budget
     cost = profile.cost_model(task)
     most = max(cost.graph_cost(branch) for branch in graph.branches)
-    unit = UNIT_NAMES.get(budget.metric, budget.metric)  # a user's own metric has no other name
-    known = f"{cost.graph_cost(graph):.3g} {unit} of {budget.limit:g}"
+    known = f"{cost.graph_cost(graph):.3g} {unit_of(budget.metric).name} of {budget.limit:g}"
     if graph.route is not None:
         known += f" on average, {most:.3g} in the most expensive branch"
     elif graph.adaptive:
@@ -159,4 +156,4 @@ def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
 
 
 def _spelled(count: int) -> str:
-    return SPELLED[count] if count < len(SPELLED) else str(count)
+    return NUMERALS[count] if count < len(NUMERALS) else str(count)

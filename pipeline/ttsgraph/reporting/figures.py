@@ -22,9 +22,6 @@ SMALL = 0.1
 """Price of a question, in dollars, below which the price of 1,000 or a million questions is given.
 """
 
-COST_FORMS = {"flops": "fine", "dollars": "thousand", "runtime": "fine"}
-"""Format of a cost, by the budget's metric; dollars are given per 1,000 questions."""
-
 _ONE_OF = ["half", "a third", "a quarter", "a fifth", "a sixth"]
 _ONE_OF += ["a seventh", "an eighth", "a ninth", "a tenth"]
 PARTS = {"three quarters": 3 / 4, "two thirds": 2 / 3}

@@ -56,9 +56,7 @@ def write_report(folder: Path, report: Report) -> None:
         for name, (_, svg) in part.pictures.items():
             for ending in FORMATS:
                 write_picture(svg, folder / "plots" / part.task.name / f"{name}{ending}")
-    form = figures.COST_FORMS[report.profile.budget.metric]
-    template = page_templates(report).get_template("page.html.j2")
-    page = template.render(parts_of=parts, cost_form=form)
+    page = page_templates(report).get_template("page.html.j2").render(parts_of=parts)
     write_text(folder / "comparison.csv", _comparison(report))
     write_text(folder / "index.html", page)
 

@@ -8,11 +8,10 @@ from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.figures import Row, TableSource
+from ttsgraph.reporting.units import Unit, unit_of
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import records
 from ttsgraph.stages.project import Folder
-
-UNITS = {"flops": "budget units", "dollars": "$ per 1,000 questions", "runtime": "s a question"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +81,9 @@ class Report:
         return self.profile.engine.kind == "simulated"
 
     @property
-    def unit(self) -> str:
+    def unit(self) -> Unit:
         """Unit of costs, by the budget's metric."""
-        return UNITS[self.profile.budget.metric]
+        return unit_of(self.profile.budget.metric)
 
 
 def read_task(
@@ -99,14 +98,13 @@ def read_task(
     found = tuple(_read_method(folder / name, name) for name in methods)
     records.require_equal_terms({method.name: method.search["terms"] for method in found})
     tables = Folder(folder, questions)
+    later = _json(records.ResearchRecord, again, "research") if again and again.exists() else None
     return TaskReport(
         name=task,
         methods=found,
         preference=_json(records.PreferenceRecord, folder / "preference.json", "init_family"),
         start=_json(records.StartRecord, folder / "start.json", "init_instances"),
-        again=_json(records.ResearchRecord, again, "research")
-        if again and again.exists()
-        else None,
+        again=later,
         **{name: _table(tables, name) for name in ("questions", "profile", "pilot")},
     )
 

@@ -19,7 +19,7 @@ from ttsgraph.base.errors import CallFailed, EndpointError, InputError, NoAnswer
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints import openai_client
-from ttsgraph.endpoints.endpoint import Endpoint, list_models, path_advice, plain_name
+from ttsgraph.endpoints.endpoint import list_models, path_advice, plain_name
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
@@ -144,14 +144,7 @@ def _listed(provider: Provider) -> dict[str, ListPrice | None]:
         raise InputError(
             f"{redact(url)}: expected a URL without a password; name a variable by --key-env"
         )
-    return models_at(endpoint_of("", settings))
-
-
-def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None]:
-    """Return the models that an endpoint lists, each with its listed price or None; empty if the
-    endpoint has no list. Raises EndpointError if no OpenAI-compatible server answers.
-    """
-    listed = list_models(endpoint, endpoint.base_urls[0], TIMEOUT_S) or {}
+    listed = list_models(endpoint_of("", settings), url, TIMEOUT_S) or {}
     return {name: price_in(entry) for name, entry in listed.items()}
 
 

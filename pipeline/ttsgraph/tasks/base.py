@@ -96,14 +96,15 @@ def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
     describes the check, or is "" if its settings define none. Its `carries_check`, if it has one,
     returns whether a question has what the check needs.
     """
+    checks = getattr(task, "checks", "a check of its own")
     if not any(hasattr(task, name) for name in ("passes", "passes_on")):
         return f"kind {task.name} has no public check"
-    if not getattr(task, "checks", "a check of its own"):
+    if not checks:
         return f"kind {task.name} has no public check with its settings; see docs/own-task.md"
     carries = getattr(task, "carries_check", None)
     if carries is None or not questions or any(map(carries, questions)):
         return ""
-    return f"none of the {len(questions)} questions has a public check ({task.checks})"  # type: ignore[attr-defined]
+    return f"none of the {len(questions)} questions has a public check ({checks})"
 
 
 def passes(task: Task, question: Question, text: str) -> bool:
