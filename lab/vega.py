@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ttsgraph.reporting.style import SERIES, colour
+from ttsgraph.base.style import SERIES, colour
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3])

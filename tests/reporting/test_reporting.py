@@ -14,13 +14,13 @@ from tests.reporting.test_answer import pool_of
 from tests.support.colours import contrast
 from tests.support.project import ROOT
 from tests.support.routers import by_field
+from ttsgraph.base.style import COLOURS
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel, routed, single
 from ttsgraph.reporting.answer import best_made_by_hand
 from ttsgraph.reporting.charts import LINE, chart_svg, overview
 from ttsgraph.reporting.figures import TableSource
 from ttsgraph.reporting.pictures import HEIGHT, Drawing, draw, graph_svg, write_picture
-from ttsgraph.reporting.style import COLOURS
 from ttsgraph.stages.schemas import Evaluations, Trajectory
 
 

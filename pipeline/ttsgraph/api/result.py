@@ -15,6 +15,7 @@ from ttsgraph.base.extras import missing
 from ttsgraph.base.files import FOUND, json_text, read_json, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
+from ttsgraph.base.style import in_both_themes
 from ttsgraph.base.waiting import run
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone
@@ -22,7 +23,6 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.reporting.answer import sentence_for
 from ttsgraph.reporting.figures import TableSource
-from ttsgraph.reporting.style import in_both_themes
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.settings.profile import Params, load_profile
 from ttsgraph.settings.stages import LimitSettings

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
+from ttsgraph.base.style import PLOTS
 from ttsgraph.reporting.figures import Row, TableSource
-from ttsgraph.reporting.style import PLOTS
 from ttsgraph.reporting.units import unit_of
 
 if TYPE_CHECKING:
@@ -27,12 +27,6 @@ SCORES = ("accuracy", "accuracy_low", "accuracy_high", "n_scored", "budget_units
 FAINT = 0.3
 LINE, LETTER = 15, 6.5
 """Height of a line of text and width of a letter, in pixels."""
-
-COST_TITLES = {
-    "flops": "cost of a question (calls of the cheapest model)",
-    "dollars": "cost of 1,000 questions ($)",
-    "runtime": "cost of a question (s)",
-}
 
 
 @dataclass(frozen=True)

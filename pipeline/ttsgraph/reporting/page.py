@@ -12,13 +12,13 @@ from jinja2 import Environment as Templates
 from markupsafe import Markup
 
 from ttsgraph.base.files import write_text
+from ttsgraph.base.style import COLOURS
 from ttsgraph.evaluation.environment import CONFIDENCE
 from ttsgraph.reporting import answer, charts, figures
 from ttsgraph.reporting.explain import in_brief, ways
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.pictures import FORMATS, TEMPLATES, graph_svg, new_templates, write_picture
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
-from ttsgraph.reporting.style import COLOURS
 
 FIRST_COLUMNS = ["task", "method", "arm", "label", *charts.SCORES[:4], "n_unscored"]
 

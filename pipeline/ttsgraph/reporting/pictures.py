@@ -13,11 +13,11 @@ from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
 
 from ttsgraph.base.files import write_bytes, write_text
+from ttsgraph.base.style import colour, fixed, in_both_themes
 from ttsgraph.base.wording import counted
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import Outline, get_role
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.reporting.style import colour, fixed, in_both_themes
 
 TEMPLATES = Path(__file__).parent / "templates"
 PNG_SCALE = 2
