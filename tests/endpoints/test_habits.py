@@ -83,7 +83,7 @@ def test_calls_of_tools_in_any_habit_stay_apart_and_whole(habit: str) -> None:
     arguments = PROVIDERS["calls"][habit]["arguments"]
     found, pieces, _ = asked(CALLS[habit], "stream" in PROVIDERS["calls"][habit], form=TOOLS)
     assert isinstance(found, Completion), found
-    (choice,) = json.loads(found.choices)
+    choice = json.loads(found.choice)
     told = [each["function"]["arguments"] for each in choice["message"]["tool_calls"]]
     assert told == arguments
     shown = [each["index"] for piece in pieces for each in piece["delta"].get("tool_calls", ())]
@@ -97,7 +97,7 @@ def test_a_call_of_a_tool_keeps_the_content_beside_it(content: str | None) -> No
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     answer = (200, {}, json.dumps({"choices": [choice]}))
     found, pieces, _ = asked(answer, streamed=True, form=TOOLS)
-    (whole,) = json.loads(found.choices)
+    whole = json.loads(found.choice)
     assert whole["message"]["content"] == pieces[0]["delta"].get("content") == content
 
 

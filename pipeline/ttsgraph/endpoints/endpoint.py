@@ -93,13 +93,13 @@ class Http:
                 connector=aiohttp.TCPConnector(limit=0, ssl=_certificates()),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-        outgoing = OUTGOING.get()
+        trace = OUTGOING.get().headers
         try:
             async with self._session.request(
                 "GET" if body is None else "POST",
                 to.url,
                 data=None if body is None else _dumps(body).encode(),
-                headers={**to.headers, **outgoing.headers} if outgoing else to.headers,
+                headers={**to.headers, **trace} if trace else to.headers,
                 proxy=to.proxy,
                 allow_redirects=False,
                 timeout=self._quick if body is None else self._limit,
@@ -283,7 +283,7 @@ class Endpoint:
             fault = fault_of(error)
             if fault.status in UNLISTED or (fault.status and not self.lists_models):
                 return None
-            raise EndpointError("; ".join(self.trouble(fault, url, path=LIST))) from fault
+            raise EndpointError(*self.trouble(fault, url, path=LIST)) from fault
 
     def serves(self, listed: Iterable[str]) -> bool:
         """Return True if the endpoint's model is among the listed names."""

@@ -81,9 +81,9 @@ class Server:
     @property
     def has_room(self) -> bool:
         """True if a call may start now."""
-        if time.monotonic() < self._closed_until:
+        if self._closed_until and time.monotonic() < self._closed_until:
             return False
-        return self.under_way < (1 if self._is_open else int(self.limit))
+        return self.under_way + 1 <= (1 if self._is_open else self.limit)
 
     @property
     def turns_away(self) -> bool:
@@ -109,7 +109,7 @@ class Server:
         self._is_open = False
         self._down_since = None
         self._break_s = FIRST_BREAK_S
-        self.limit = min(float(self.policy.concurrency), self.limit + 1 / self.limit)
+        self.limit = min(self.policy.concurrency, self.limit + 1 / self.limit)
 
     def failed(self, fault: Fault, started: float) -> None:
         """Record a failed attempt that started at `started` (monotonic seconds)."""
@@ -163,12 +163,13 @@ class Server:
         return f"{kinds}; the last message: {self._last_said}" if self._last_said else kinds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Replicas:
     """Servers that share the calls of one or more models, first come, first served."""
 
     servers: Sequence[Server]
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _waiting: int = 0
 
     async def place(self) -> Server:
         """Reserve a place for one request at the least busy server with room, and return that
@@ -177,18 +178,30 @@ class Replicas:
         Waits for a place if necessary; `Server.release` frees it. Raises RunStopped if all servers
         have been down for too long, and Fault if all of them turn calls away.
         """
-        async with self.turn:
-            while True:
-                self.stop_if_given_up()
-                if all(server.turns_away for server in self.servers):
-                    raise Fault("down", retry=False)
-                if free := [server for server in self.servers if server.has_room]:
-                    server = min(free, key=lambda s: s.under_way)
-                    server.under_way += 1
-                    return server
-                changed = self.servers[0].changed  # shared by all servers of a client
-                changed.clear()
-                await changed.wait()
+        if not self._waiting and (server := self._reserved()):
+            return server
+        self._waiting += 1
+        try:
+            async with self._turn:
+                while not (server := self._reserved()):
+                    self.stop_if_given_up()
+                    if all(server.turns_away for server in self.servers):
+                        raise Fault("down", retry=False)
+                    changed = self.servers[0].changed  # shared by all servers of a client
+                    changed.clear()
+                    await changed.wait()
+                return server
+        finally:
+            self._waiting -= 1
+
+    def _reserved(self) -> Server | None:
+        """Reserve a place at the least busy server with room, or return None if none has room."""
+        free = [server for server in self.servers if server.has_room]
+        if not free:
+            return None
+        server = min(free, key=lambda each: each.under_way)
+        server.under_way += 1
+        return server
 
     def stop_if_given_up(self) -> None:
         """Raise RunStopped, naming the failures of each server, if all servers have been down for

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ttsgraph.base import errors
@@ -19,7 +20,7 @@ from ttsgraph.endpoints.endpoint import Endpoint, Http, Target, fault_of, probe
 from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, RetryBudget, Server
 from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
 from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
-from ttsgraph.models.client import OUTGOING, Client, Completion, OnPiece, OutgoingRequests, Request
+from ttsgraph.models.client import OUTGOING, Client, Completion, Deferred, OnPiece, Request
 from ttsgraph.models.dialect import FORMS, Dialect, DialectStore, habit_name
 
 LEAST_BOUND = 512
@@ -194,7 +195,7 @@ class OpenAIClient(Client):
 
     def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> EndpointError:
         found, advice = self._endpoints[name].trouble(error, url, **facts)
-        return EndpointError(f"model {name!r}: {found}; {advice}")
+        return EndpointError(f"model {name!r}: {found}", advice)
 
     def manner(self, request: Request) -> LearnedDialect:
         """Return the dialect learned for the request's model, reasoning effort and extra body."""
@@ -209,30 +210,24 @@ class OpenAIClient(Client):
             self._learned[at] = LearnedDialect(name, dialect, known is not None, store)
         return self._learned[at]
 
-    async def complete(self, request: Request) -> Completion:
-        """Answer one request; `latency_s` is the duration of the successful attempt."""
-        return await self.stream(request)
+    def begin(self, request: Request) -> Deferred:
+        """Return an awaitable for the answer; `latency_s` is the duration of the successful
+        attempt.
+        """
+        return Deferred(partial(self.stream, request))
 
     async def stream(self, request: Request, on_piece: OnPiece | None = None) -> Completion:
-        """Answer one request like `complete`, and pass the answer's pieces to `on_piece`. The
-        call is not retried once a piece has been delivered.
+        """Answer one request, and pass the answer's pieces to `on_piece`. The call is not retried
+        once a piece has been delivered.
         """
         replicas = self._replicas[request.model]
         used = replicas.servers[0]
         made = failed = 0
         while True:
-            started = time.monotonic()
             try:
                 used = await replicas.place()
-                started = time.monotonic()
                 completion = await self._attempt(used, request, on_piece)
             except Fault as fault:
-                if fault.meaning == "more room":
-                    # Reasoning used up all tokens: treat the reply as a cut answer, so that the
-                    # request is repeated with a higher token bound.
-                    read, most = estimated_prompt(request.messages), request.sampling.max_tokens
-                    spent_s = time.monotonic() - started
-                    return Completion("", read, most, spent_s, cut=True, estimated=True)
                 made += 1
                 # Connections that a restarting server refuses don't count as failed attempts.
                 waits = self._policy.waits and fault.unreached
@@ -244,6 +239,8 @@ class OpenAIClient(Client):
                 if fault.meaning not in OF_ONE_PROMPT:
                     replicas.stop_if_given_up()
                     used.finish(fault)
+                if fault.status == 403 and not fault.meaning and self._is_unproven(request.model):
+                    await self._require(request.model, used.url)  # is it this prompt, or the key?
                 raise self._failed(request, used.url, fault) from fault
             used.finish(None)
             self._answered.add(request.model)
@@ -254,13 +251,20 @@ class OpenAIClient(Client):
     ) -> Completion:
         """Make one attempt in a reserved place, and release the place."""
         started = time.monotonic()
-        requests = OUTGOING.get() or OutgoingRequests()
+        requests = OUTGOING.get()
         reply = ReplyReader(request, on_piece)
         try:
             with requests:
                 completion = await self._ask(server.url, request, reply, on_piece is not None)
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
+            if fault.meaning == "more room":
+                # Reasoning used up all tokens: treat the reply as a cut answer, so that the
+                # request is repeated with a higher token bound.
+                server.succeeded()
+                read, most = estimated_prompt(request.messages), request.sampling.max_tokens
+                spent_s = time.monotonic() - started
+                return Completion("", read, most, spent_s, cut=True, estimated=True)
             if fault.meaning in OF_ONE_PROMPT:
                 server.succeeded()
                 fault.retry = False
@@ -328,9 +332,9 @@ class OpenAIClient(Client):
         if self._policy.ends and fault.meaning == "quota":
             found, advice = self._endpoints[request.model].trouble(fault, url)
             return errors.RunStopped(f"{request.model}: {found}; {advice}; {GO_ON}")
-        mends = fault.meaning == "key" or request.model not in self._answered
         users = CAUSES[fault.cause].users or fault.status == 407
-        if self._policy.ends and mends and users and fault.status != 403:
+        unproven = users and fault.status != 403 and self._is_unproven(request.model)
+        if unproven or (self._policy.ends and fault.meaning == "key"):
             return self._wrong(fault, request.model, url)
         failed = f"{where}{fault.kind}{quoted}"
         if fault.status in _REFUSED_FORM and request.wishes:
@@ -338,11 +342,18 @@ class OpenAIClient(Client):
         return CallFailed(failed)
 
     def _redacted(self, completion: Completion) -> Completion:
-        if not self._secrets:
+        said = f"{completion.text}\n{completion.reasoning}\n{completion.choice}"
+        if not (found := [secret for secret in self._secrets if secret in said]):
             return completion
-        names = ("text", "reasoning", "choices")
-        clean: dict[str, Any] = {n: redact(getattr(completion, n), self._secrets) for n in names}
+        names = ("text", "reasoning", "choice")
+        clean: dict[str, Any] = {n: redact(getattr(completion, n), found) for n in names}
         return replace(completion, **clean)
+
+    def _is_unproven(self, model: str) -> bool:
+        """Return True if a model has given no answer yet, so that a mistake in its settings, which
+        ends the run, explains a refusal.
+        """
+        return self._policy.ends and model not in self._answered
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ spaces.
 MOST_TOKENS = 10**8
 """Maximum token count of one call: larger than any model's context, so a higher count is an error.
 """
+
+INVALID = -1
+"""Stand-in for a token count that can't be right."""
 
 TURN_TOKENS = 4
 """Estimated number of tokens that a message or an answer takes in addition to its text."""
@@ -104,7 +108,7 @@ class ValueReader:
 
 def _parsed(data: bytes) -> Any:
     """Parse JSON, with U+FFFD in place of bytes that aren't UTF-8."""
-    return json.loads(data.decode("utf-8-sig", "replace"))
+    return json.loads(data.removeprefix(BOM_UTF8).decode(errors="replace"))
 
 
 class ReplyReader:
@@ -132,8 +136,6 @@ class ReplyReader:
         found = parts.get("choices")
         listed = found if isinstance(found, list) else []
         choices = [each for each in listed if isinstance(each, dict)]
-        if not choices:
-            self._other = self._other or data
         for place in (parts, *choices):  # Moonshot puts usage into a stream's choices
             usage = place.get("usage")
             if isinstance(usage, dict) and (
@@ -142,8 +144,10 @@ class ReplyReader:
                 self._usage = usage
             if error := place.get("error"):
                 _check_error(error)
-        for choice in choices[:1]:
-            self._add_choice(choice)
+        if choices:
+            self._add_choice(choices[0])
+        else:
+            self._other = self._other or data
 
     def _add_choice(self, choice: dict[str, Any]) -> None:
         self._whole = self._whole or "message" in choice
@@ -220,7 +224,7 @@ class ReplyReader:
             reasoning=thoughts,
             reasoning_tokens=min(thought, written),
             known_tokens=min(known, prompt),
-            choices=json.dumps([whole]) if whole else "",
+            choice=json.dumps(whole) if whole else "",
             cut=cut,
             estimated=counts is None,
         )
@@ -387,33 +391,32 @@ def _tokens(usage: dict[str, Any]) -> _Counts | None:
     lost for the others.
     """
     prompt, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    if INVALID in (prompt, written):
+        raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
     if not prompt or written is None:
         return None
-    known = _detail(usage, "prompt_tokens_details", "cached_tokens")
+    known = _detail(usage.get("prompt_tokens_details"), "cached_tokens")
     known = known or _detail(usage, "prompt_cache_hit_tokens")  # DeepSeek's name
-    thought = _detail(usage, "completion_tokens_details", "reasoning_tokens")
+    thought = _detail(usage.get("completion_tokens_details"), "reasoning_tokens")
     # xAI and Gemini count reasoning separately, Gemini in the total only.
     beyond = max(0, _detail(usage, "total_tokens") - prompt - written)
     return prompt, written + beyond, max(thought, beyond), known
 
 
 def _count(value: Any) -> int | None:
-    """Return a count, or None if it isn't reported. Raises Fault if it is invalid."""
+    """Return a count, None if it isn't reported, or INVALID."""
     if value is None:
         return None
-    with suppress(TypeError, ValueError, OverflowError):
-        if not isinstance(value, bool) and 0 <= int(value) <= MOST_TOKENS:
-            return int(value)
-    raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
+    try:
+        found = INVALID if isinstance(value, bool) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return INVALID
+    return found if 0 <= found <= MOST_TOKENS else INVALID
 
 
-def _detail(found: Any, *path: str) -> int:
-    """Return an inner count, or 0 if it isn't reported or is invalid."""
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    with suppress(Fault):
-        return _count(found) or 0
-    return 0
+def _detail(counts: Any, name: str) -> int:
+    """Return one of these counts, or 0 if it isn't reported or is invalid."""
+    return max(0, _count(counts.get(name)) or 0) if isinstance(counts, dict) else 0
 
 
 def estimated_prompt(messages: Sequence[Message]) -> int:

@@ -111,11 +111,10 @@ async def _reach(
         async with aclosing(client):
             listed = await endpoint.listed(client.http, url) or ()
             answer = await client.once(url, request)
+    except EndpointError as error:
+        return Finding(subject, False, *error.args)
     except Exception as error:  # the server may be anything, so any error is possible
-        cause = error.__cause__ if isinstance(error, EndpointError) else error
-        if not isinstance(cause, Exception):  # the key is not set or can't be sent
-            return Finding(subject, False, str(error))
-        return Finding(subject, False, *endpoint.trouble(cause, url, listed))
+        return Finding(subject, False, *endpoint.trouble(error, url, listed))
     how = client.manner(request)
     habits.keep(how.name, how.dialect)
     if listed and endpoint.lists_models and not endpoint.serves(listed):

@@ -299,13 +299,13 @@ class Answering:
             return plain
         acting = answer.completions.keys() & self.acting
         same = [i for i, text in answer.node_texts.items() if i in acting and text == answer.text]
-        made = [answer.completions[i].choices for i in same]
+        made = [answer.completions[i].choice for i in same]
         if not all(made):
             why = "expected a request for plain text: this pool supports no tools or JSON"
             raise ApiError(400, why, code="unsupported_parameter")
         if made:
             # Several nodes may give the same text, and only some of them as real tool calls.
-            known: list[dict[str, Any]] = [json.loads(choices)[0] for choices in made]
+            known: list[dict[str, Any]] = [json.loads(choice) for choice in made]
             found = max(known, key=lambda choice: bool(choice["message"].get(CALLS)))
             # Some endpoints give no reason.
             return found | {"finish_reason": found["finish_reason"] or plain["finish_reason"]}
