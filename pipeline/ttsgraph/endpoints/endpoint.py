@@ -171,10 +171,10 @@ def plain_name(name: str) -> str:
 
 
 _UNREACHED: dict[str, tuple[type[Exception], ...]] = {
-    faults.NO_HTTP: (aiohttp.NonHttpUrlClientError,),
+    "no http URL": (aiohttp.NonHttpUrlClientError,),
     faults.NO_PROXY: (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError),
-    faults.NO_CERTIFICATE: (aiohttp.ClientConnectorCertificateError,),
-    faults.NO_TLS: (aiohttp.ClientConnectorSSLError, ssl.SSLError),
+    "a certificate that is not accepted": (aiohttp.ClientConnectorCertificateError,),
+    "no TLS": (aiohttp.ClientConnectorSSLError, ssl.SSLError),
     # The name of a host that can't be encoded is a UnicodeError.
     faults.NO_CONNECTION: (
         aiohttp.ClientConnectorError,
@@ -198,7 +198,7 @@ def fault_of(error: Exception) -> Fault:
         if isinstance(error, kinds):
             return Fault(kind, retry=not CAUSES[kind].users, unreached=True)
     if isinstance(error, TimeoutError):
-        return Fault(faults.TIMED_OUT, overload=True)
+        return Fault("timed out", overload=True)
     if isinstance(error, aiohttp.ClientError | OSError):
         return Fault(faults.NO_CONNECTION)
     return Fault(f"expected an HTTP response, but it can't be read ({type(error).__name__})")

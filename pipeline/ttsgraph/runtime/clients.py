@@ -91,19 +91,16 @@ async def open_client(
     """
     async with AsyncExitStack() as held:
         held.enter_context(rare_collections())
-        own = _without_endpoints(profile, state)
-        if own is None:
-            if store is None:  # an empty store is false
-                store = held.enter_context(closing(open_cache(state)))
-            opened = partial(_online, profile, state)
-            # Endpoints that are already running are checked before any work.
-            here = profile.hosted or profile.elsewhere
-            client = await held.enter_async_context(
-                aclosing(LazyClient(opened)) if here else opened()
-            )
-            yield CachedClient(client, store)
-        else:
+        if (own := _recorded(state) or _simulated(profile)) is not None:
             yield CachedClient(own)
+            return
+        if store is None:  # an empty store is false
+            store = held.enter_context(closing(open_cache(state)))
+        opened = partial(_online, profile, state)
+        # Endpoints that are already running are checked before any work.
+        lazy = profile.hosted or profile.elsewhere
+        opening = aclosing(LazyClient(opened)) if lazy else opened()
+        yield CachedClient(await held.enter_async_context(opening), store)
 
 
 def _recorded(state: Path) -> ReplayClient | None:
@@ -112,16 +109,12 @@ def _recorded(state: Path) -> ReplayClient | None:
     return ReplayClient(read_calls(path)) if path.exists() else None
 
 
-def _without_endpoints(profile: Profile, state: Path) -> Client | None:
-    """Return a client of recorded calls or a simulation, whose answers need no cache, or None if
-    the profile's models have endpoints.
+def _simulated(profile: Profile) -> SimulatedClient | None:
+    """Return a client of the profile's simulation, or None if its models have endpoints. Raises
+    SettingsError if the simulation lacks a setting.
     """
     if profile.engine.kind != "simulated":
-        return _recorded(state)
-    return _recorded(state) or _simulated(profile)
-
-
-def _simulated(profile: Profile) -> SimulatedClient:
+        return None
     lengths = {task.kind: task.lengths.value() for task in profile.tasks.values()}
     return SimulatedClient(profile.simulation, profile.model_pool(), lengths)
 
@@ -152,8 +145,8 @@ async def connect(
     """Yield a checked client of running servers, or a simulated one. Raises EndpointError if an
     endpoint is unavailable, and SettingsError if a simulation lacks a setting.
     """
-    if profile.engine.kind == "simulated":
-        yield _simulated(profile)
+    if (simulated := _simulated(profile)) is not None:
+        yield simulated
         return
     from ttsgraph.endpoints.openai_client import OpenAIClient
 
