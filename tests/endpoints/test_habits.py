@@ -3,11 +3,13 @@ socket, and what is right.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import asking
 from tests.support.answers import PROVIDERS, answer_of, error, table
 from tests.support.asking import ask
 from tests.support.refusing import REFUSALS
@@ -20,12 +22,12 @@ from ttsgraph.base.errors import (
     RunStopped,
 )
 from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy
-from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling, with_room
 from ttsgraph.models.dialect import DialectStore
 from ttsgraph.models.reasoning import END_MARKS
 
+QUICK = FailurePolicy(first_wait_s=0.001, timeout_s=5)
 TOOLS = json.dumps({"tools": [{"type": "function", "function": {"name": "look"}}]})
 
 
@@ -41,7 +43,7 @@ def asked(answer: Answer, streamed: bool = False, **wanted: Any) -> tuple[Any, l
     pieces: list[Any] = []
     shown = pieces.append if streamed else None
     with serve(stub) as url:
-        (found,) = ask(url, request(**wanted), retries=Retries(8, 0.001, 5), on_piece=shown)
+        (found,) = ask(url, request(**wanted), policy=QUICK, on_piece=shown)
     return found, pieces, len(stub.requests)
 
 
@@ -170,7 +172,7 @@ def test_refusals_are_no_trouble_of_their_server():
     stub = StubServer(("served",), skill=1.0)
     stub.misbehave = lambda count, body: REFUSALS["Azure"] if count > 1 else None
     with serve(stub) as url:
-        patience = FailurePolicy(concurrency=4, down_s=0.1, max_failed=0.1, least_calls=2)
+        patience = replace(asking.ONCE, concurrency=4, down_s=0.1, max_failed=0.1, least_calls=2)
         found = ask(url, *requests(3 * OPENS_AFTER), policy=patience)
     assert sum(isinstance(one, Completion) for one in found) == 1
     assert sum(isinstance(one, PromptRefused) for one in found) == 3 * OPENS_AFTER - 1

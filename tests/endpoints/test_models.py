@@ -20,7 +20,7 @@ def test_requests_under_way_stay_below_the_limit_and_replicas_share_them():
     with ExitStack() as stack:
         urls = [stack.enter_context(serve(stub)) for stub in stubs]
         asked = [request(replica=k, temperature=0.3, stop=("\n",)) for k in range(25)]
-        found = ask(urls, *asked, policy=FailurePolicy(concurrency=8))
+        found = ask(urls, *asked, policy=FailurePolicy(8, max_retries=0))
     assert {(each.text, each.completion_tokens) for each in found} == {("2", 2)}
     assert sorted(len(stub.requests) for stub in stubs) == [8, 8, 9]
     assert max(stub.most_at_once for stub in stubs) <= 8
@@ -29,7 +29,7 @@ def test_requests_under_way_stay_below_the_limit_and_replicas_share_them():
     assert "seed" not in stubs[0].requests[0]
     one = StubServer(("served",), delay_s=0.02)
     with serve(one) as url:
-        ask(url, *asked, policy=FailurePolicy(concurrency=4))
+        ask(url, *asked, policy=FailurePolicy(4, max_retries=0))
     assert one.most_at_once == 4
 
 

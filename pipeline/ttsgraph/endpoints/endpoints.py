@@ -6,6 +6,7 @@ server or use a replica.
 """
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -27,6 +28,35 @@ rarely reaches it.
 
 FIRST_BREAK_S = 0.5
 LONGEST_BREAK_S = 30.0
+LONGEST_WAIT_S = 30.0
+
+
+MOST_TOKENS = 1000.0
+"""Maximum number of saved-up retries. If a server fails during many calls, this many retries may
+follow immediately.
+"""
+
+
+@dataclass
+class RetryBudget:
+    """Limit on retries as a share of all calls, so that a failing server is not flooded.
+
+    A token bucket, as in gRPC and Finagle: each call adds `share` of a token, each retry takes a
+    whole one.
+    """
+
+    share: float
+    tokens: float = 10.0
+
+    def called(self) -> None:
+        """Count a new call."""
+        self.tokens = min(MOST_TOKENS, self.tokens + self.share)
+
+    def take(self) -> bool:
+        """Take one token and return True if a retry is allowed; otherwise return False."""
+        allowed = self.tokens >= 1.0
+        self.tokens -= allowed
+        return allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +67,12 @@ class FailurePolicy:
     success after which a server is given up. `max_failed`: maximum share of calls that may fail
     permanently, checked once `least_calls` calls have finished. `waits`: calls wait for servers
     that are down; otherwise they fail immediately, except occasional probes. `ends`: a wrong key,
-    URL or model name, or an empty account, ends the run.
+    URL or model name, or an empty account, ends the run. A call gets at most `max_retries` retries,
+    and all calls together no more than `budget`; an attempt takes at most `timeout_s` seconds.
+
+    The wait before a retry is drawn uniformly between 0 and a maximum (full jitter). The maximum is
+    `first_wait_s` at first and doubles with each retry. The server's retry-after is added to the
+    wait.
     """
 
     concurrency: int = 32
@@ -46,6 +81,21 @@ class FailurePolicy:
     least_calls: int = 50
     waits: bool = True
     ends: bool = True
+    max_retries: int = 8
+    first_wait_s: float = 0.5
+    timeout_s: float = 120
+    budget: RetryBudget | None = None
+
+    def over(self, failed: int) -> bool:
+        """Return True if a call must not be retried after this many failed attempts; otherwise take
+        one retry from the budget.
+        """
+        return failed > self.max_retries or (self.budget is not None and not self.budget.take())
+
+    def wait_s(self, made: int, fault: Fault) -> float:
+        """Return the seconds to wait before the next attempt after this fault."""
+        most = min(LONGEST_WAIT_S, self.first_wait_s * 2.0 ** min(made - 1, 60))
+        return (fault.retry_after_s or 0.0) + random.uniform(0.0, most)
 
 
 @dataclass(eq=False)
@@ -211,31 +261,3 @@ class Replicas:
             how = "; ".join(f"{server.url} ({server.reasons()})" for server in self.servers)
             down_s = self.servers[0].policy.down_s
             raise RunStopped(f"no answer for {down_s:g} s from {how}; {GO_ON}")
-
-
-MOST_TOKENS = 1000.0
-"""Maximum number of saved-up retries. If a server fails during many calls, this many retries may
-follow immediately.
-"""
-
-
-@dataclass
-class RetryBudget:
-    """Limit on retries as a share of all calls, so that a failing server is not flooded.
-
-    A token bucket, as in gRPC and Finagle: each call adds `share` of a token, each retry takes a
-    whole one.
-    """
-
-    share: float
-    tokens: float = 10.0
-
-    def called(self) -> None:
-        """Count a new call."""
-        self.tokens = min(MOST_TOKENS, self.tokens + self.share)
-
-    def take(self) -> bool:
-        """Take one token and return True if a retry is allowed; otherwise return False."""
-        allowed = self.tokens >= 1.0
-        self.tokens -= allowed
-        return allowed

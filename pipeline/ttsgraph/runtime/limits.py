@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -133,8 +133,6 @@ class Meter:
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self._dollars = self.limits.dollars or math.inf
-        self._tokens = self.limits.tokens or math.inf
         self._paid = self._noted = self.before  # paid: without the time, which is measured
 
     @property
@@ -157,7 +155,8 @@ class Meter:
 
     def add(self, spent: Expense) -> None:
         """Count spent dollars and tokens; seconds are measured separately."""
-        self._paid += replace(spent, wall_s=0.0)
+        paid = self._paid
+        self._paid = Expense(paid.dollars + spent.dollars, paid.tokens + spent.tokens, paid.wall_s)
         self.tell(self.spent)
         self._keep()
 
@@ -172,8 +171,8 @@ class Meter:
         async with self._turn:
             while not self._refused and not self._has_room(most):
                 self._refused = not self._under_way
+                self._freed.clear()
                 if not self._refused:
-                    self._freed.clear()
                     await self._freed.wait()
             if self._refused:
                 raise self.stop(most)
@@ -192,7 +191,7 @@ class Meter:
         attempt would not fit.
         """
         self.add(most)
-        if not self._fits(NO_SPENDING):
+        if not self._fits(self._held):
             raise self.stop(most)
 
     @property
@@ -205,21 +204,24 @@ class Meter:
         dollars = min(self._held.dollars, share * self._answered.dollars)
         return Expense(dollars, min(self._held.tokens, tokens))
 
-    def _fits(self, most: Expense) -> bool:
-        needed = self._paid + self._held + most
-        return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
-
     def _has_room(self, most: Expense) -> bool:
         """Return True if `most` can be reserved; together, reservations never exceed half of the
         remaining limits, unless there is only one.
         """
-        return self._fits(most) and (not self._under_way or self._fits(self._held + most + most))
+        held = self._held + most
+        return self._fits(held) and (not self._under_way or self._fits(held + held))
+
+    def _fits(self, more: Expense) -> bool:
+        """Return True if `more` can be spent."""
+        needed = self._paid + more
+        dollars, tokens = self.limits.dollars or math.inf, self.limits.tokens or math.inf
+        return needed.dollars <= dollars * (1 + ROUNDING) and needed.tokens <= tokens
 
     def _keep(self) -> None:
         """Record the spending if the last record is too far from it; record slightly more, so that
         records are seldom necessary.
         """
-        spent = self.spent + self._likely
+        spent = self._paid + self._likely
         tokens = math.ceil(NOTED_SHARE * (self.limits.tokens or spent.tokens))
         step = Expense(NOTED_SHARE * (self.limits.dollars or spent.dollars), tokens)
         more = self._noted - spent
@@ -235,7 +237,10 @@ class Meter:
     @property
     def over(self) -> bool:
         """True if dollars or tokens have reached their limit."""
-        return self._paid.dollars >= self._dollars or self._paid.tokens >= self._tokens
+        paid, most = self._paid, self.limits
+        return paid.dollars >= (most.dollars or math.inf) or paid.tokens >= (
+            most.tokens or math.inf
+        )
 
     def stop(self, most: Expense = NO_SPENDING) -> LimitReached:
         """Return the error that names the limits reached, including those that the next call would
@@ -375,6 +380,8 @@ def _dearest(price: Price, read: int, written: int) -> float:
 
 
 def _bytes_of(request: Request) -> int:
-    texts = (message.whole or message.content for message in request.messages)
-    more = len(request.form or "") + sum(map(len, request.schema or ()))
-    return more + sum(len(text.encode("utf-8", "replace")) for text in texts)
+    size = len(request.form or "") + sum(map(len, request.schema or ()))
+    for message in request.messages:
+        text = message.whole or message.content
+        size += len(text if text.isascii() else text.encode("utf-8", "replace"))
+    return size
