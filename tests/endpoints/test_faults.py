@@ -31,16 +31,6 @@ def ask(urls, asked, **patience):
     return asking.ask(urls, *asked, served_as="m", policy=policy, seeds=True)
 
 
-@pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_that_passes_is_waited_out(kind):
-    stub = StubServer(("m",), skill=1.0)
-    stub.misbehave = lambda count, body: FAULTS[kind]() if count <= 2 else None
-    with serve(stub) as url:
-        (answer,) = ask(url, requests(1))
-    assert answer.text == "1"
-    assert len(stub.requests) == 3
-
-
 def test_an_endpoint_that_never_answers_stops_the_run_and_is_named():
     stub = StubServer(("m",))
     stub.misbehave = lambda count, body: FAULTS["reset"]()
@@ -56,7 +46,7 @@ def test_too_large_a_share_of_calls_that_failed_for_good_stops_the_run():
     closed = 403, {}, json.dumps({"error": {"message": "Closed on Sundays."}})
     stub.misbehave = lambda count, body: closed if count % 10 else None
     with serve(stub) as url:
-        outcomes = ask(url, requests(80))
+        outcomes = ask(url, requests(80), ends=False)
     stopped = [str(outcome) for outcome in outcomes if isinstance(outcome, RunStopped)]
     assert any("calls failed permanently (HTTP 403: " in said for said in stopped)
     assert any("Closed on Sundays." in said for said in stopped)

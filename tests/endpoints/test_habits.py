@@ -144,21 +144,36 @@ def test_a_limit_of_requests_is_no_empty_account() -> None:
     assert count == 9
 
 
-@pytest.mark.parametrize("code", [{}, {"code": "401"}])
+KEYS = [
+    (error(400, "API key not valid. sesame-sesame"), 1),
+    (error(200, "API key not valid. sesame-sesame", code="401"), 1),
+    (error(403, "API key not valid. sesame-sesame"), 1),
+    (error(403, "Not with sesame-sesame"), 2),
+]
+"""Refusals of a key, and how many requests it takes to know."""
+
+
+@pytest.mark.parametrize(("answer", "count"), KEYS)
 def test_a_key_that_is_refused_ends_the_run_and_is_named(
-    monkeypatch: pytest.MonkeyPatch, code: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, answer: Answer, count: int
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "sesame-sesame")
     stub = StubServer(("served",))
-    stub.misbehave = lambda count, body: error(
-        200 if code else 400, "API key not valid. sesame-sesame", **code
-    )
+    stub.misbehave = lambda count, body: answer
     with serve(stub) as url:
         (found,) = ask(url, request(), api_key_env="SOME_API_KEY")
     assert isinstance(found, EndpointError)
     assert "refuses the key in SOME_API_KEY" in str(found)
     assert "sesame" not in str(found)
-    assert len(stub.requests) == 1
+    assert len(stub.requests) == count
+
+
+def test_a_prompt_that_is_forbidden_is_no_fault_of_the_key() -> None:
+    stub = StubServer(("served",))
+    stub.misbehave = lambda count, body: error(403, "No") if "20 + 22" in str(body) else None
+    with serve(stub) as url:
+        (found,) = ask(url, request())
+    assert isinstance(found, CallFailed)
 
 
 def requests(count: int) -> list[Request]:
