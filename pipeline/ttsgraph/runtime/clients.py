@@ -20,8 +20,6 @@ from ttsgraph.base.errors import EndpointError, RunStopped
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy
 from ttsgraph.endpoints.faults import Fault
-from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import (
     AgentReply,
@@ -44,7 +42,6 @@ from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.serving.environment import number_format, vllm_build
 from ttsgraph.serving.running import hosted_model, running_servers
 from ttsgraph.settings.profile import AgentSettings, Profile
-from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:  # aiohttp is slow to import, and not needed without requests
     from ttsgraph.endpoints.endpoint import Endpoint
@@ -298,29 +295,6 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
         query=tuple(model.query.items()),
         extra_body=json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None,
     )
-
-
-async def ask_graph(
-    graph: CollaborationGraph,
-    question: str,
-    profile: Profile,
-    task: str,
-    shots: Sequence[Question] = (),
-) -> NodeAnswer:
-    """Return the graph's answer to one question, with `shots` as worked examples. Raises RunStopped
-    if the graph gave no answer because a call failed permanently.
-    """
-    settings = profile.task(task)
-    prompt = settings.prompt.prompt(settings.task, shots)
-    sampling = settings.sampling.sampling()
-    asked = Question("asked", question, "")
-    pool = profile.model_pool(task)
-    async with open_client(profile) as client:
-        runner = GraphRunner(graph, settings.task, prompt, sampling, pool, client)
-        answer = await runner.answer(asked)
-    if answer.text is None:
-        raise RunStopped(f"the graph gave no answer: {answer.error}")
-    return answer
 
 
 def with_newcomers(profile: Profile) -> Profile:
