@@ -160,9 +160,8 @@ class Meter:
         self.tell(self.spent)
         self._keep()
 
-    @asynccontextmanager
-    async def held(self, most: Expense) -> AsyncIterator[None]:
-        """Reserve `most`, the worst case of a call, in this context.
+    async def reserve(self, most: Expense) -> None:
+        """Reserve `most`, the worst case of a call, until `release`.
 
         While the worst case doesn't fit into the remaining limits, the call waits for calls in
         flight, first come, first served. Raises LimitReached if it doesn't fit and no call is in
@@ -179,12 +178,12 @@ class Meter:
             self._under_way += 1
             self._held += most
             self._keep()
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            self._held = self._held - most if self._under_way else NO_SPENDING
-            self._freed.set()
+
+    def release(self, most: Expense) -> None:
+        """Give back what `reserve` reserved for a call that has ended."""
+        self._under_way -= 1
+        self._held = self._held - most if self._under_way else NO_SPENDING
+        self._freed.set()
 
     def lost(self, most: Expense) -> None:
         """Count a failed attempt, which may be billed, as `most`. Raises LimitReached if another
@@ -318,17 +317,18 @@ class MeteredClient(calling.Wrapper):
             """Count a failed attempt, as the call's full reservation if its tokens are unknown."""
             self.meter.lost(Expense(_dearest(price, *tokens), sum(tokens)) if tokens else most)
 
-        async with self.meter.held(most):
-            requests = OutgoingRequests(lost=lose)
-            counting = OUTGOING.set(requests)
-            try:
-                return self._paid(request, await call)
-            except asyncio.CancelledError:
-                if requests.begun > requests.ended:
-                    self.meter.add(most)
-                raise
-            finally:
-                OUTGOING.reset(counting)
+        await self.meter.reserve(most)
+        requests = OutgoingRequests(lost=lose)
+        counting = OUTGOING.set(requests)
+        try:
+            return self._paid(request, await call)
+        except asyncio.CancelledError:
+            if requests.begun > requests.ended:
+                self.meter.add(most)
+            raise
+        finally:
+            OUTGOING.reset(counting)
+            self.meter.release(most)
 
     def _most(self, request: Request) -> Expense:
         """Return the most that one attempt at a call can spend."""
