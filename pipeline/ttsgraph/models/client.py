@@ -79,6 +79,7 @@ class Request:
     replica: int = 0
     schema: tuple[str, str] | None = None
     form: str | None = None
+    _key: str = field(default="", init=False, compare=False, repr=False)
 
     @property
     def wishes(self) -> bool:
@@ -92,6 +93,8 @@ class Request:
         Each string is preceded by its length, so different requests never give the same text to
         hash.
         """
+        if self._key:  # the cache, a simulation and a seed ask for it
+            return self._key
         head = _key_head(self.model, self.revision, self.sampling, self.schema)
         text = f"{head}\n{self.replica}"
         if self.form is not None:
@@ -101,7 +104,9 @@ class Request:
             text += f"\n{len(role)}\n{role}\n{len(content)}\n{content}"
             if message.whole is not None:
                 text += f"\nwhole\n{len(message.whole)}\n{message.whole}"
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        object.__setattr__(self, "_key", key)
+        return key
 
 
 @lru_cache(maxsize=1024)
