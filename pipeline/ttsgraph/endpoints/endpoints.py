@@ -1,5 +1,5 @@
-"""State of the servers behind endpoints: adaptive concurrency limits, circuit breakers and failure
-counts.
+"""State of the servers behind endpoints (adaptive concurrency limits, circuit breakers and failure
+counts), and the policy by which calls are retried and servers are given up.
 
 Circuit-breaker packages reject calls while a server is down, but a search has to wait for the
 server or use a replica.
@@ -29,7 +29,6 @@ rarely reaches it.
 FIRST_BREAK_S = 0.5
 LONGEST_BREAK_S = 30.0
 LONGEST_WAIT_S = 30.0
-
 
 MOST_TOKENS = 1000.0
 """Maximum number of saved-up retries. If a server fails during many calls, this many retries may
