@@ -10,7 +10,6 @@ from mlflow.pyfunc.model import PythonModel
 
 from ttsgraph.base.waiting import run
 from ttsgraph.deployment.bundle import DeployedVersion
-from ttsgraph.runtime.clients import ask_graph
 
 
 class ServedGraph(PythonModel):
@@ -28,15 +27,7 @@ class ServedGraph(PythonModel):
         """Return the graph's answer to each question. Raises RunStopped if a call failed
         permanently.
         """
-        version = self.deployed
-        profile = version.profile_with()
-
-        async def answers() -> list[str]:
-            known = version.task, version.shots
-            asked = [await ask_graph(version.graph, q, profile, *known) for q in model_input]
-            return [each.text or "" for each in asked]
-
-        return run(answers())
+        return [run(self.deployed.answer(question)).text or "" for question in model_input]
 
 
 set_model(ServedGraph())

@@ -33,7 +33,6 @@ from lab.benchmarks.pool import profile_on
 from lab.benchmarks.stub import MODEL, stub_server
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.runtime.clients import connect
 from ttsgraph.tasks.base import Question
@@ -106,7 +105,7 @@ class Load:
 async def directly(version: DeployedVersion, load: Load, seconds: float) -> Timed:
     """Run a load on the graph's executor in this process."""
     policy = FailurePolicy(version.profile.engine.concurrency)
-    async with connect(version.profile, {}, Retries(), policy) as client:
+    async with connect(version.profile, {}, policy) as client:
         runner = version.runner(client)
 
         async def ask(name: str) -> str:

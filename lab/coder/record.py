@@ -16,7 +16,6 @@ from ttsgraph.base.ending import say
 from ttsgraph.base.errors import CallFailed, NoAnswer, PromptRefused
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client, roomier
 from ttsgraph.models.recording import Call
@@ -39,10 +38,9 @@ async def caching_client(
         if name in urls
     }
     reachable = profile.model_copy(update={"pool": pool})
-    retries = Retries(timeout_s=PATIENCE_S)
-    policy = FailurePolicy(concurrency, PATIENCE_S, 0.1)
+    policy = FailurePolicy(concurrency, PATIENCE_S, 0.1, timeout_s=PATIENCE_S)
     with closing(open_cache(state)) as cache:
-        async with connect(reachable, {}, retries, policy, state) as client:
+        async with connect(reachable, {}, policy, state) as client:
             yield client, cache
 
 

@@ -19,7 +19,6 @@ from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import Gate, Stop
-from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.tasks.base import TASKS
 from ttsgraph.tasks.words import ExactTask
 
@@ -100,7 +99,7 @@ def test_the_file_answers_as_the_executor_does(name, tmp_path, monkeypatch):
         answer = runpy.run_path("answers.py")["answer"]
         told = [asyncio.run(answer(question)) for question in QUESTIONS]
         calls = len(stub.requests)
-        wanted = [asyncio.run(ask_graph(made.graph, q, made.profile, TASK)) for q in QUESTIONS]
+        wanted = [asyncio.run(made.answer(q)) for q in QUESTIONS]
     assert told == [str(answer.text) for answer in wanted]
     assert calls == sum(answer.usage.calls for answer in wanted)
     if name in ("a vote in waves", "a sure vote", "a gate"):  # which ask for less at times

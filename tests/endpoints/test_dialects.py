@@ -11,7 +11,7 @@ from tests.support.asking import ask
 from tests.support.habits import refusing, vllm_refusal
 from tests.support.refusing import REFUSALS
 from tests.support.stub_server import Answer, StubServer, serve
-from ttsgraph.endpoints.openai_client import Retries
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling, with_room
 from ttsgraph.models.dialect import ANY, Dialect, DialectStore
 
@@ -85,7 +85,7 @@ def test_a_first_attempt_that_is_not_about_the_form_teaches_nothing(first):
     stub = StubServer(NAMES, skill=1.0)
     stub.misbehave = misbehave
     with serve(stub) as url:
-        found = ask(url, *[request()] * 3, retries=Retries(3, 0.001))
+        found = ask(url, *[request()] * 3, policy=FailurePolicy(max_retries=3, first_wait_s=0.001))
     answered = [each for each in found if isinstance(each, Completion)]
     assert len(answered) == 3 - (first == REFUSALS["Azure"]), found
 

@@ -3,11 +3,13 @@ socket, and what is right.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import asking
 from tests.support.answers import PROVIDERS, answer_of, error, table
 from tests.support.asking import ask
 from tests.support.refusing import REFUSALS
@@ -20,12 +22,12 @@ from ttsgraph.base.errors import (
     RunStopped,
 )
 from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy
-from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling, with_room
 from ttsgraph.models.dialect import DialectStore
 from ttsgraph.models.reasoning import END_MARKS
 
+QUICK = FailurePolicy(first_wait_s=0.001, timeout_s=5)
 TOOLS = json.dumps({"tools": [{"type": "function", "function": {"name": "look"}}]})
 
 
@@ -41,7 +43,7 @@ def asked(answer: Answer, streamed: bool = False, **wanted: Any) -> tuple[Any, l
     pieces: list[Any] = []
     shown = pieces.append if streamed else None
     with serve(stub) as url:
-        (found,) = ask(url, request(**wanted), retries=Retries(8, 0.001, 5), on_piece=shown)
+        (found,) = ask(url, request(**wanted), policy=QUICK, on_piece=shown)
     return found, pieces, len(stub.requests)
 
 
@@ -83,7 +85,7 @@ def test_calls_of_tools_in_any_habit_stay_apart_and_whole(habit: str) -> None:
     arguments = PROVIDERS["calls"][habit]["arguments"]
     found, pieces, _ = asked(CALLS[habit], "stream" in PROVIDERS["calls"][habit], form=TOOLS)
     assert isinstance(found, Completion), found
-    (choice,) = json.loads(found.choices)
+    choice = json.loads(found.choice)
     told = [each["function"]["arguments"] for each in choice["message"]["tool_calls"]]
     assert told == arguments
     shown = [each["index"] for piece in pieces for each in piece["delta"].get("tool_calls", ())]
@@ -97,7 +99,7 @@ def test_a_call_of_a_tool_keeps_the_content_beside_it(content: str | None) -> No
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     answer = (200, {}, json.dumps({"choices": [choice]}))
     found, pieces, _ = asked(answer, streamed=True, form=TOOLS)
-    (whole,) = json.loads(found.choices)
+    whole = json.loads(found.choice)
     assert whole["message"]["content"] == pieces[0]["delta"].get("content") == content
 
 
@@ -142,21 +144,36 @@ def test_a_limit_of_requests_is_no_empty_account() -> None:
     assert count == 9
 
 
-@pytest.mark.parametrize("code", [{}, {"code": "401"}])
+KEYS = [
+    (error(400, "API key not valid. sesame-sesame"), 1),
+    (error(200, "API key not valid. sesame-sesame", code="401"), 1),
+    (error(403, "API key not valid. sesame-sesame"), 1),
+    (error(403, "Not with sesame-sesame"), 2),
+]
+"""Refusals of a key, and how many requests it takes to know."""
+
+
+@pytest.mark.parametrize(("answer", "count"), KEYS)
 def test_a_key_that_is_refused_ends_the_run_and_is_named(
-    monkeypatch: pytest.MonkeyPatch, code: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, answer: Answer, count: int
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "sesame-sesame")
     stub = StubServer(("served",))
-    stub.misbehave = lambda count, body: error(
-        200 if code else 400, "API key not valid. sesame-sesame", **code
-    )
+    stub.misbehave = lambda count, body: answer
     with serve(stub) as url:
         (found,) = ask(url, request(), api_key_env="SOME_API_KEY")
     assert isinstance(found, EndpointError)
     assert "refuses the key in SOME_API_KEY" in str(found)
     assert "sesame" not in str(found)
-    assert len(stub.requests) == 1
+    assert len(stub.requests) == count
+
+
+def test_a_prompt_that_is_forbidden_is_no_fault_of_the_key() -> None:
+    stub = StubServer(("served",))
+    stub.misbehave = lambda count, body: error(403, "No") if "20 + 22" in str(body) else None
+    with serve(stub) as url:
+        (found,) = ask(url, request())
+    assert isinstance(found, CallFailed)
 
 
 def requests(count: int) -> list[Request]:
@@ -170,7 +187,7 @@ def test_refusals_are_no_trouble_of_their_server():
     stub = StubServer(("served",), skill=1.0)
     stub.misbehave = lambda count, body: REFUSALS["Azure"] if count > 1 else None
     with serve(stub) as url:
-        patience = FailurePolicy(concurrency=4, down_s=0.1, max_failed=0.1, least_calls=2)
+        patience = replace(asking.ONCE, concurrency=4, down_s=0.1, max_failed=0.1, least_calls=2)
         found = ask(url, *requests(3 * OPENS_AFTER), policy=patience)
     assert sum(isinstance(one, Completion) for one in found) == 1
     assert sum(isinstance(one, PromptRefused) for one in found) == 3 * OPENS_AFTER - 1

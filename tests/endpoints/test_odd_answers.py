@@ -15,8 +15,9 @@ from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, EndpointError
 from ttsgraph.endpoints.endpoint import MAX_BODY_BYTES, list_models, retry_after
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.faults import Fault
-from ttsgraph.endpoints.openai_client import Endpoint, Retries
+from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.endpoints.replies import MOST_TOKENS
 from ttsgraph.models.client import Completion, Message, Request
 
@@ -28,7 +29,11 @@ def body(content="2", finish="stop", usage=USAGE) -> bytes:
 
 
 def outcomes(url, *requests, most=0, timeout_s=10.0):
-    return ask(url, *requests, retries=Retries(most, 0.001, timeout_s))
+    return ask(
+        url,
+        *requests,
+        policy=FailurePolicy(max_retries=most, first_wait_s=0.001, timeout_s=timeout_s),
+    )
 
 
 def failure_of(raw: bytes) -> str:

@@ -1,8 +1,6 @@
 """What a search may spend: calls that are made, over all starts; a limit loses nothing."""
 
 import asyncio
-import json
-from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from tests.support.agent_server import NOTHING, agent_server
 from tests.support.agent_server import settings as agent_settings
 from tests.support.arithmetic import LAPTOP_POOL, arithmetic, environment_of, searcher_of
 from tests.support.fakes import ArithmeticClient, ScriptedClient
-from tests.support.simulated_project import SimulatedProject
 from tests.support.stub_server import serve
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.evaluation.archive import Archive
@@ -27,11 +24,6 @@ from ttsgraph.runtime.limits import Account, Meter, MeteredClient
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import Profile, SearchSettings, load_profile
 from ttsgraph.settings.stages import LimitSettings
-from ttsgraph_flows.init_family import init_family
-from ttsgraph_flows.init_instances import init_instances
-from ttsgraph_flows.pilot import pilot
-from ttsgraph_flows.profile import profile_models
-from ttsgraph_flows.sample import sample
 
 ROOT = Path(__file__).parents[2]
 TOKENS_A_CALL = 12
@@ -201,40 +193,3 @@ def test_no_call_of_the_agent_is_begun_that_may_exceed_the_limit(tmp_path: Path)
             asyncio.run(ask_until_the_limit(profile))
     assert 0.11 <= meter.spent.dollars <= 0.5
     assert meter.spent.dollars == pytest.approx(0.11 * len(stub.requests))
-
-
-TOKENS = 40_000
-
-
-@pytest.mark.slow
-def test_every_stage_stops_at_the_limit_and_goes_on_with_a_higher_one(tmp_path):
-    project = SimulatedProject(tmp_path)
-    stages = {"profile": profile_models, "pilot": pilot}
-    stages |= {"init_family": init_family, "init_instances": init_instances}
-
-    def limited(**limits: int) -> None:
-        project.settings["limits"] = limits
-        project.save()
-
-    def spent(stage: str) -> int:
-        return json.loads((project.results / "spent" / f"{stage}.json").read_text())["tokens"]
-
-    with chdir(project.folder):
-        sample.fn("math")
-        for name, stage in stages.items():
-            made = project.results / f"{name}.parquet"
-            limited(tokens=2000)
-            found = set()
-            for _ in range(2):
-                with pytest.raises(LimitReached, match=r"limits\.tokens of 2000 reached"):
-                    stage.fn("math")
-                found.add(spent(name))
-            (first,) = found  # nothing more, when it is started again
-            assert 2000 <= first < TOKENS
-            assert not made.exists()
-            limited(tokens=10**9)
-            stage.fn("math")
-            assert made.exists()
-            assert spent(name) > first
-            limited()
-            stage.fn("math")  # as before: nothing is counted where nothing is limited

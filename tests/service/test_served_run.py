@@ -16,8 +16,8 @@ from tests.support.stub_server import StubServer
 from tests.support.stub_server import serve as serving_stub
 from tests.support.timed import Timed, VirtualLoop
 from ttsgraph.base.errors import CallFailed, ContextOverflow, PromptRefused
-from ttsgraph.endpoints.endpoints import RetryBudget
-from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.endpoints.endpoints import FailurePolicy, RetryBudget
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.stopping import Gate
@@ -139,9 +139,9 @@ def test_a_dead_server_is_not_asked_three_times_as_much():
 
     async def ask(url):
         budget = RetryBudget(0.1)
-        retries = Retries(most=2, first_wait_s=0.001, budget=budget)
+        policy = FailurePolicy(max_retries=2, first_wait_s=0.001, budget=budget)
         request = Request("m", "r", (Message("user", "Q: 1 + 1"),), Sampling())
-        async with aclosing(OpenAIClient({"m": Endpoint((url,), "m")}, retries)) as client:
+        async with aclosing(OpenAIClient({"m": Endpoint((url,), "m")}, policy)) as client:
             for _ in range(60):
                 budget.called()
                 with suppress(CallFailed):

@@ -17,7 +17,6 @@ from tests.support.stub_server import serve
 from ttsgraph.base.parsing import parse
 from ttsgraph.cli import app
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.runtime import doctor
 from ttsgraph.runtime.clients import connect
@@ -58,7 +57,9 @@ def asked(told: Profile, name: str, state: Any) -> list[Completion]:
     calls = [Request(name, "r", messages, Sampling(0.7, 0.9, 16, ("\n",)), k) for k in range(3)]
 
     async def run() -> list[Completion]:
-        async with connect(told, {}, Retries(2, 0.01), FailurePolicy(), state) as client:
+        async with connect(
+            told, {}, FailurePolicy(max_retries=2, first_wait_s=0.01), state
+        ) as client:
             return [await client.complete(call) for call in calls]
 
     return asyncio.run(run())

@@ -11,10 +11,10 @@ from tests.support.docs_blocks import blocks_of
 from tests.tasks.test_kinds import profile_with
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import load
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs.roles import _ROLES
 from ttsgraph.graphs.topologies import single
 from ttsgraph.pool.engine import ENGINES
-from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.searching.methods.base import SEARCHERS, searcher_class
 from ttsgraph.settings import plugins
 from ttsgraph.settings.profile import Profile
@@ -107,7 +107,8 @@ def test_an_engine_of_a_module_starts_the_servers_of_a_pool(folder: Path) -> Non
     data["budget"] = {"metric": "dollars", "limit": 1}
     path.write_text(yaml.safe_dump(data))
     found = load(Profile, path)
-    answer = asyncio.run(ask_graph(single("tiny"), "2 + 2", found, "support"))
+    made = DeployedVersion("support", single("tiny"), found)
+    answer = asyncio.run(made.answer("2 + 2"))
     assert answer.text in ("4", "5")
-    again = asyncio.run(ask_graph(single("tiny"), "2 + 2", found, "support"))
+    again = asyncio.run(made.answer("2 + 2"))
     assert again.usage.cached_calls == 1

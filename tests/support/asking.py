@@ -6,20 +6,18 @@ from contextlib import aclosing
 from typing import Any
 
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
 from ttsgraph.models.client import Begin, Client, OnPiece, Request
 from ttsgraph.models.dialect import DialectStore
 
-ONCE = Retries(0)
-PATIENCE = FailurePolicy()
+ONCE = FailurePolicy(max_retries=0)
 
 
 def ask(
     urls: str | Sequence[str],
     *requests: Request,
     served_as: str = "served",
-    retries: Retries = ONCE,
-    policy: FailurePolicy = PATIENCE,
+    policy: FailurePolicy = ONCE,
     habits: DialectStore | None = None,
     around: Callable[[Client], Client] = lambda client: client,
     pieces: list[str] | None = None,
@@ -36,7 +34,7 @@ def ask(
     served = {requests[0].model: Endpoint(at, served_as, **endpoint)}
 
     async def run() -> list[Any]:
-        async with aclosing(around(OpenAIClient(served, retries, policy, habits))) as client:
+        async with aclosing(around(OpenAIClient(served, policy, habits))) as client:
             made = client.complete if begin is None else begin(client.begin)
             calls = (
                 made(request) if on_piece is None else client.stream(request, on_piece)

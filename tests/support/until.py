@@ -16,7 +16,6 @@ FIRST = (
     "checker/tests/test_attacks.py",
     "service/test_deployments.py",
     "stages/test_records.py",
-    "runtime/test_limits.py",
     "flows/test_verify.py",
     "lab/test_coder.py",  # what is published rebuilds
     "flows/test_dvc.py",  # stages read nothing but what dvc.yaml says

@@ -23,7 +23,6 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.reporting.answer import sentence_for
 from ttsgraph.reporting.figures import TableSource
-from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.settings.profile import Params, load_profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages.project import questions_by_split
@@ -112,11 +111,7 @@ class Result:
         """Return the graph's answer to a question. Raises RunStopped if a call failed
         permanently.
         """
-        made = self.deployed
-        work = ask_graph(self.graph, question, made.profile_with(), made.task, made.shots)
-        answer = run(work)
-        assert answer.text is not None
-        return answer.text
+        return run(self.deployed.answer(question)).text or ""
 
     def save(self, folder: str | Path) -> Path:
         """Write bundle.json, which `ttsgraph serve` accepts, and the comparison; return the folder.

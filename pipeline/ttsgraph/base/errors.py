@@ -30,7 +30,12 @@ class DataError(InputError):
 
 
 class EndpointError(InputError):
-    """Endpoint that can't be reached or doesn't serve the requested model."""
+    """Endpoint that can't be reached or doesn't serve the requested model. The arguments are what
+    was found and, if there is one, the remedy.
+    """
+
+    def __str__(self) -> str:
+        return "; ".join(self.args)
 
 
 class DeploymentError(InputError):

@@ -59,14 +59,13 @@ def ask(
         question: question, as text
         trace: also print every node's answer
     """
-    from ttsgraph.deployment.bundle import read_shots
-    from ttsgraph.runtime.clients import ask_graph
+    from ttsgraph.deployment.bundle import DeployedVersion, read_shots
 
     found, loaded, chosen, version = _found(graph, profile, task)
-    shots = version.shots if version else read_shots(profile or params().profile, loaded, chosen)
-    answer = asyncio.run(
-        ask_graph(found, question, version.profile_with() if version else loaded, chosen, shots)
-    )
+    if version is None:
+        shots = read_shots(profile or params().profile, loaded, chosen)
+        version = DeployedVersion(chosen, found, loaded, shots)
+    answer = asyncio.run(version.answer(question))
     shown = {"answer": answer.text, "latency_s": answer.latency_s, "calls": answer.usage.calls}
     echo(shown | ({"nodes": dict(answer.node_texts)} if trace else {}))
 

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
-from ttsgraph.base.errors import DataError, DeploymentError, GraphError, InputError
+from ttsgraph.base.errors import DataError, DeploymentError, GraphError, InputError, RunStopped
 from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.parsing import ClosedModel, parse
-from ttsgraph.evaluation.executor import GraphRunner
+from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, get_role, with_waves
 from ttsgraph.models.client import Client
+from ttsgraph.runtime.clients import open_client
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.project import as_measured
 from ttsgraph.tasks import get_grader
@@ -267,6 +268,16 @@ class DeployedVersion:
         graph = with_waves(self.graph, self.profile.budget.wave)
         inputs = task or self.grader, prompt or self.prompt, sampling
         return GraphRunner(graph, *inputs, self.profile.model_pool(self.task), client)
+
+    async def answer(self, question: str) -> NodeAnswer:
+        """Return the graph's answer to one question; its models are called or started as the
+        profile says. Raises RunStopped if a call failed permanently.
+        """
+        async with open_client(self.profile_with()) as client:
+            answer = await self.runner(client).answer(Question("asked", question, ""))
+        if answer.text is None:
+            raise RunStopped(f"the graph gave no answer: {answer.error}")
+        return answer
 
     def _file(self) -> _BundleFile:
         return _BundleFile(**{name: getattr(self, name) for name in _BundleFile.model_fields})

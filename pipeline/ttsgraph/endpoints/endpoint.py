@@ -93,13 +93,13 @@ class Http:
                 connector=aiohttp.TCPConnector(limit=0, ssl=_certificates()),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-        outgoing = OUTGOING.get()
+        trace = OUTGOING.get().headers
         try:
             async with self._session.request(
                 "GET" if body is None else "POST",
                 to.url,
                 data=None if body is None else _dumps(body).encode(),
-                headers={**to.headers, **outgoing.headers} if outgoing else to.headers,
+                headers={**to.headers, **trace} if trace else to.headers,
                 proxy=to.proxy,
                 allow_redirects=False,
                 timeout=self._quick if body is None else self._limit,
@@ -171,10 +171,10 @@ def plain_name(name: str) -> str:
 
 
 _UNREACHED: dict[str, tuple[type[Exception], ...]] = {
-    faults.NO_HTTP: (aiohttp.NonHttpUrlClientError,),
+    "no http URL": (aiohttp.NonHttpUrlClientError,),
     faults.NO_PROXY: (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError),
-    faults.NO_CERTIFICATE: (aiohttp.ClientConnectorCertificateError,),
-    faults.NO_TLS: (aiohttp.ClientConnectorSSLError, ssl.SSLError),
+    "a certificate that is not accepted": (aiohttp.ClientConnectorCertificateError,),
+    "no TLS": (aiohttp.ClientConnectorSSLError, ssl.SSLError),
     # The name of a host that can't be encoded is a UnicodeError.
     faults.NO_CONNECTION: (
         aiohttp.ClientConnectorError,
@@ -198,7 +198,7 @@ def fault_of(error: Exception) -> Fault:
         if isinstance(error, kinds):
             return Fault(kind, retry=not CAUSES[kind].users, unreached=True)
     if isinstance(error, TimeoutError):
-        return Fault(faults.TIMED_OUT, overload=True)
+        return Fault("timed out", overload=True)
     if isinstance(error, aiohttp.ClientError | OSError):
         return Fault(faults.NO_CONNECTION)
     return Fault(f"expected an HTTP response, but it can't be read ({type(error).__name__})")
@@ -283,7 +283,7 @@ class Endpoint:
             fault = fault_of(error)
             if fault.status in UNLISTED or (fault.status and not self.lists_models):
                 return None
-            raise EndpointError("; ".join(self.trouble(fault, url, path=LIST))) from fault
+            raise EndpointError(*self.trouble(fault, url, path=LIST)) from fault
 
     def serves(self, listed: Iterable[str]) -> bool:
         """Return True if the endpoint's model is among the listed names."""

@@ -1,11 +1,12 @@
-"""State of the servers behind endpoints: adaptive concurrency limits, circuit breakers and failure
-counts.
+"""State of the servers behind endpoints (adaptive concurrency limits, circuit breakers and failure
+counts), and the policy by which calls are retried and servers are given up.
 
 Circuit-breaker packages reject calls while a server is down, but a search has to wait for the
 server or use a replica.
 """
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -27,6 +28,34 @@ rarely reaches it.
 
 FIRST_BREAK_S = 0.5
 LONGEST_BREAK_S = 30.0
+LONGEST_WAIT_S = 30.0
+
+MOST_TOKENS = 1000.0
+"""Maximum number of saved-up retries. If a server fails during many calls, this many retries may
+follow immediately.
+"""
+
+
+@dataclass
+class RetryBudget:
+    """Limit on retries as a share of all calls, so that a failing server is not flooded.
+
+    A token bucket, as in gRPC and Finagle: each call adds `share` of a token, each retry takes a
+    whole one.
+    """
+
+    share: float
+    tokens: float = 10.0
+
+    def called(self) -> None:
+        """Count a new call."""
+        self.tokens = min(MOST_TOKENS, self.tokens + self.share)
+
+    def take(self) -> bool:
+        """Take one token and return True if a retry is allowed; otherwise return False."""
+        allowed = self.tokens >= 1.0
+        self.tokens -= allowed
+        return allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +66,12 @@ class FailurePolicy:
     success after which a server is given up. `max_failed`: maximum share of calls that may fail
     permanently, checked once `least_calls` calls have finished. `waits`: calls wait for servers
     that are down; otherwise they fail immediately, except occasional probes. `ends`: a wrong key,
-    URL or model name, or an empty account, ends the run.
+    URL or model name, or an empty account, ends the run. A call gets at most `max_retries` retries,
+    and all calls together no more than `budget`; an attempt takes at most `timeout_s` seconds.
+
+    The wait before a retry is drawn uniformly between 0 and a maximum (full jitter). The maximum is
+    `first_wait_s` at first and doubles with each retry. The server's retry-after is added to the
+    wait.
     """
 
     concurrency: int = 32
@@ -46,6 +80,21 @@ class FailurePolicy:
     least_calls: int = 50
     waits: bool = True
     ends: bool = True
+    max_retries: int = 8
+    first_wait_s: float = 0.5
+    timeout_s: float = 120
+    budget: RetryBudget | None = None
+
+    def over(self, failed: int) -> bool:
+        """Return True if a call must not be retried after this many failed attempts; otherwise take
+        one retry from the budget.
+        """
+        return failed > self.max_retries or (self.budget is not None and not self.budget.take())
+
+    def wait_s(self, made: int, fault: Fault) -> float:
+        """Return the seconds to wait before the next attempt after this fault."""
+        most = min(LONGEST_WAIT_S, self.first_wait_s * 2.0 ** min(made - 1, 60))
+        return (fault.retry_after_s or 0.0) + random.uniform(0.0, most)
 
 
 @dataclass(eq=False)
@@ -81,9 +130,9 @@ class Server:
     @property
     def has_room(self) -> bool:
         """True if a call may start now."""
-        if time.monotonic() < self._closed_until:
+        if self._closed_until and time.monotonic() < self._closed_until:
             return False
-        return self.under_way < (1 if self._is_open else int(self.limit))
+        return self.under_way + 1 <= (1 if self._is_open else self.limit)
 
     @property
     def turns_away(self) -> bool:
@@ -109,7 +158,7 @@ class Server:
         self._is_open = False
         self._down_since = None
         self._break_s = FIRST_BREAK_S
-        self.limit = min(float(self.policy.concurrency), self.limit + 1 / self.limit)
+        self.limit = min(self.policy.concurrency, self.limit + 1 / self.limit)
 
     def failed(self, fault: Fault, started: float) -> None:
         """Record a failed attempt that started at `started` (monotonic seconds)."""
@@ -163,12 +212,13 @@ class Server:
         return f"{kinds}; the last message: {self._last_said}" if self._last_said else kinds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Replicas:
     """Servers that share the calls of one or more models, first come, first served."""
 
     servers: Sequence[Server]
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _waiting: int = 0
 
     async def place(self) -> Server:
         """Reserve a place for one request at the least busy server with room, and return that
@@ -177,18 +227,30 @@ class Replicas:
         Waits for a place if necessary; `Server.release` frees it. Raises RunStopped if all servers
         have been down for too long, and Fault if all of them turn calls away.
         """
-        async with self.turn:
-            while True:
-                self.stop_if_given_up()
-                if all(server.turns_away for server in self.servers):
-                    raise Fault("down", retry=False)
-                if free := [server for server in self.servers if server.has_room]:
-                    server = min(free, key=lambda s: s.under_way)
-                    server.under_way += 1
-                    return server
-                changed = self.servers[0].changed  # shared by all servers of a client
-                changed.clear()
-                await changed.wait()
+        if not self._waiting and (server := self._reserved()):
+            return server
+        self._waiting += 1
+        try:
+            async with self._turn:
+                while not (server := self._reserved()):
+                    self.stop_if_given_up()
+                    if all(server.turns_away for server in self.servers):
+                        raise Fault("down", retry=False)
+                    changed = self.servers[0].changed  # shared by all servers of a client
+                    changed.clear()
+                    await changed.wait()
+                return server
+        finally:
+            self._waiting -= 1
+
+    def _reserved(self) -> Server | None:
+        """Reserve a place at the least busy server with room, or return None if none has room."""
+        free = [server for server in self.servers if server.has_room]
+        if not free:
+            return None
+        server = min(free, key=lambda each: each.under_way)
+        server.under_way += 1
+        return server
 
     def stop_if_given_up(self) -> None:
         """Raise RunStopped, naming the failures of each server, if all servers have been down for
@@ -198,31 +260,3 @@ class Replicas:
             how = "; ".join(f"{server.url} ({server.reasons()})" for server in self.servers)
             down_s = self.servers[0].policy.down_s
             raise RunStopped(f"no answer for {down_s:g} s from {how}; {GO_ON}")
-
-
-MOST_TOKENS = 1000.0
-"""Maximum number of saved-up retries. If a server fails during many calls, this many retries may
-follow immediately.
-"""
-
-
-@dataclass
-class RetryBudget:
-    """Limit on retries as a share of all calls, so that a failing server is not flooded.
-
-    A token bucket, as in gRPC and Finagle: each call adds `share` of a token, each retry takes a
-    whole one.
-    """
-
-    share: float
-    tokens: float = 10.0
-
-    def called(self) -> None:
-        """Count a new call."""
-        self.tokens = min(MOST_TOKENS, self.tokens + self.share)
-
-    def take(self) -> bool:
-        """Take one token and return True if a retry is allowed; otherwise return False."""
-        allowed = self.tokens >= 1.0
-        self.tokens -= allowed
-        return allowed

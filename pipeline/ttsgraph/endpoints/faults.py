@@ -1,5 +1,5 @@
 """Failed attempts at calls: the meaning of an endpoint's refusal by the table in `refusals.yaml`,
-and the cause of a failure with its remedy.
+and the cause of a failure with its remedy, by the table in `causes.yaml`.
 """
 
 import json
@@ -25,9 +25,14 @@ together exceed it; system: the system role is not supported; parameter: a param
 supported; less room: the token bound is too high; "": anything else.
 """
 
-REFUSALS: dict[Meaning, dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8")
-)
+
+def _table(name: str) -> dict[Any, dict[str, Any]]:
+    """Return one of the tables in this folder."""
+    text = Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text))
+
+
+REFUSALS: dict[Meaning, dict[str, Any]] = _table("refusals")
 """Criteria of the meanings, in the order in which they are tried: HTTP `statuses`, error `codes`
 (reduced to lower-case letters and digits), and regular expressions for the message (`words`).
 """
@@ -67,10 +72,6 @@ def bare(code: str) -> str:
 
 NO_CONNECTION = "connection refused or broken"
 NO_PROXY = "no connection to the proxy"
-NO_HTTP = "no http URL"
-NO_TLS = "no TLS"
-NO_CERTIFICATE = "a certificate that is not accepted"
-TIMED_OUT = "timed out"
 
 
 class Cause(NamedTuple):
@@ -83,25 +84,7 @@ class Cause(NamedTuple):
     users: bool = False
 
 
-CAUSES = {
-    "key": Cause("{where} refuses {key}{status}", "correct {variable}", True),
-    "quota": Cause("{where} requires payment{status}", "check the key's account", True),
-    "model": Cause("{where} has no model {model!r}{status}", "correct served_as{listed}", True),
-    "path": Cause("nothing at {where}{path}{status}", "{path_advice}", True),
-    "https": Cause("{where} expects https{status}", "write https:// in base_url", True),
-    "busy": Cause("{where} can't answer now{status}", "try again later"),
-    "request": Cause("{where} refuses the request{status}", "see left_out in docs/own-models.md"),
-    "other API": Cause("{where} is no OpenAI-compatible server: {kind}{status}", "{path_advice}"),
-    TIMED_OUT: Cause("{where} does not answer in time", "check its server"),
-    NO_HTTP: Cause("{where} is no http URL", "write http:// or https:// in base_url", True),
-    NO_TLS: Cause("no https at {where}: it answers without TLS", "write http:// in base_url", True),
-    NO_CERTIFICATE: Cause("{where} has {kind}", "correct base_url, or set SSL_CERT_FILE", True),
-    NO_PROXY: Cause("no connection to {proxy}{status}", "correct that variable, or set NO_PROXY"),
-    NO_CONNECTION: Cause(
-        "no server at {where}: the connection is refused or broken",
-        "start the server, or correct base_url (its scheme, host and port)",
-    ),
-}
+CAUSES = {name: Cause(**row) for name, row in _table("causes").items()}
 """Causes of failed attempts by name."""
 
 OVERLOADED = (408, 429, 503, 529)

@@ -4,11 +4,11 @@ request is retried in another form, and the accepted form is kept.
 
 import asyncio
 import logging
-import random
 import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ttsgraph.base import errors
@@ -16,10 +16,10 @@ from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.errors import CallFailed, EndpointError
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.endpoint import Endpoint, Http, Target, fault_of, probe
-from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, RetryBudget, Server
+from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, Server
 from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
 from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
-from ttsgraph.models.client import OUTGOING, Client, Completion, OnPiece, OutgoingRequests, Request
+from ttsgraph.models.client import OUTGOING, Client, Completion, Deferred, OnPiece, Request
 from ttsgraph.models.dialect import FORMS, Dialect, DialectStore, habit_name
 
 LEAST_BOUND = 512
@@ -32,37 +32,9 @@ left out first.
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_S = 30.0
 _REFUSED_FORM = (400, 422, 501)
 
 
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """Limits on retries: at most `most` retries per call, and `timeout_s` seconds per attempt.
-
-    The wait before a retry is drawn uniformly between 0 and a maximum (full jitter). The maximum is
-    `first_wait_s` at first and doubles with each retry. The server's retry-after is added to the
-    wait. `budget` limits the retries of all calls together.
-    """
-
-    most: int = 8
-    first_wait_s: float = 0.5
-    timeout_s: float = 120
-    budget: RetryBudget | None = None
-
-    def over(self, failed: int) -> bool:
-        """Return True if a call must not be retried after this many failed attempts; otherwise take
-        one retry from the budget.
-        """
-        return failed > self.most or (self.budget is not None and not self.budget.take())
-
-    def wait_s(self, made: int, fault: Fault) -> float:
-        """Return the seconds to wait before the next attempt after this fault."""
-        most = min(LONGEST_WAIT_S, self.first_wait_s * 2.0 ** min(made - 1, 60))
-        return (fault.retry_after_s or 0.0) + random.uniform(0.0, most)
-
-
-DEFAULT_RETRIES = Retries()
 DEFAULT_POLICY = FailurePolicy()
 
 
@@ -138,17 +110,15 @@ class OpenAIClient(Client):
     def __init__(
         self,
         endpoints: Mapping[str, Endpoint],
-        retries: Retries = DEFAULT_RETRIES,
         policy: FailurePolicy = DEFAULT_POLICY,
         habits: DialectStore | None = None,
     ) -> None:
         self._habits = habits or DialectStore()
         self._learned: dict[tuple[str, str | None, str | None], LearnedDialect] = {}
         self._endpoints = dict(endpoints)
-        self._retries = retries
         self._policy = policy
         self._secrets = environment_secrets()
-        self.http = Http(retries.timeout_s)
+        self.http = Http(policy.timeout_s)
         self._servers: dict[str, Server] = {}
         self._targets: dict[tuple[str, str], Target] = {}
         self._replicas: dict[str, Replicas] = {}
@@ -194,7 +164,7 @@ class OpenAIClient(Client):
 
     def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> EndpointError:
         found, advice = self._endpoints[name].trouble(error, url, **facts)
-        return EndpointError(f"model {name!r}: {found}; {advice}")
+        return EndpointError(f"model {name!r}: {found}", advice)
 
     def manner(self, request: Request) -> LearnedDialect:
         """Return the dialect learned for the request's model, reasoning effort and extra body."""
@@ -209,41 +179,37 @@ class OpenAIClient(Client):
             self._learned[at] = LearnedDialect(name, dialect, known is not None, store)
         return self._learned[at]
 
-    async def complete(self, request: Request) -> Completion:
-        """Answer one request; `latency_s` is the duration of the successful attempt."""
-        return await self.stream(request)
+    def begin(self, request: Request) -> Deferred:
+        """Return an awaitable for the answer; `latency_s` is the duration of the successful
+        attempt.
+        """
+        return Deferred(partial(self.stream, request))
 
     async def stream(self, request: Request, on_piece: OnPiece | None = None) -> Completion:
-        """Answer one request like `complete`, and pass the answer's pieces to `on_piece`. The
-        call is not retried once a piece has been delivered.
+        """Answer one request, and pass the answer's pieces to `on_piece`. The call is not retried
+        once a piece has been delivered.
         """
         replicas = self._replicas[request.model]
         used = replicas.servers[0]
         made = failed = 0
         while True:
-            started = time.monotonic()
             try:
                 used = await replicas.place()
-                started = time.monotonic()
                 completion = await self._attempt(used, request, on_piece)
             except Fault as fault:
-                if fault.meaning == "more room":
-                    # Reasoning used up all tokens: treat the reply as a cut answer, so that the
-                    # request is repeated with a higher token bound.
-                    read, most = estimated_prompt(request.messages), request.sampling.max_tokens
-                    spent_s = time.monotonic() - started
-                    return Completion("", read, most, spent_s, cut=True, estimated=True)
                 made += 1
                 # Connections that a restarting server refuses don't count as failed attempts.
                 waits = self._policy.waits and fault.unreached
                 failed += not waits
-                over = used.is_gone if waits else self._retries.over(failed)
+                over = used.is_gone if waits else self._policy.over(failed)
                 if fault.retry and not over:
-                    await asyncio.sleep(self._retries.wait_s(made, fault))
+                    await asyncio.sleep(self._policy.wait_s(made, fault))
                     continue
                 if fault.meaning not in OF_ONE_PROMPT:
                     replicas.stop_if_given_up()
                     used.finish(fault)
+                if fault.status == 403 and not fault.meaning and self._is_unproven(request.model):
+                    await self._require(request.model, used.url)  # is it this prompt, or the key?
                 raise self._failed(request, used.url, fault) from fault
             used.finish(None)
             self._answered.add(request.model)
@@ -254,13 +220,20 @@ class OpenAIClient(Client):
     ) -> Completion:
         """Make one attempt in a reserved place, and release the place."""
         started = time.monotonic()
-        requests = OUTGOING.get() or OutgoingRequests()
+        requests = OUTGOING.get()
         reply = ReplyReader(request, on_piece)
         try:
             with requests:
                 completion = await self._ask(server.url, request, reply, on_piece is not None)
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
+            if fault.meaning == "more room":
+                # Reasoning used up all tokens: treat the reply as a cut answer, so that the
+                # request is repeated with a higher token bound.
+                server.succeeded()
+                read, most = estimated_prompt(request.messages), request.sampling.max_tokens
+                spent_s = time.monotonic() - started
+                return Completion("", read, most, spent_s, cut=True, estimated=True)
             if fault.meaning in OF_ONE_PROMPT:
                 server.succeeded()
                 fault.retry = False
@@ -328,9 +301,9 @@ class OpenAIClient(Client):
         if self._policy.ends and fault.meaning == "quota":
             found, advice = self._endpoints[request.model].trouble(fault, url)
             return errors.RunStopped(f"{request.model}: {found}; {advice}; {GO_ON}")
-        mends = fault.meaning == "key" or request.model not in self._answered
         users = CAUSES[fault.cause].users or fault.status == 407
-        if self._policy.ends and mends and users and fault.status != 403:
+        unproven = users and fault.status != 403 and self._is_unproven(request.model)
+        if unproven or (self._policy.ends and fault.meaning == "key"):
             return self._wrong(fault, request.model, url)
         failed = f"{where}{fault.kind}{quoted}"
         if fault.status in _REFUSED_FORM and request.wishes:
@@ -338,11 +311,18 @@ class OpenAIClient(Client):
         return CallFailed(failed)
 
     def _redacted(self, completion: Completion) -> Completion:
-        if not self._secrets:
+        said = f"{completion.text}\n{completion.reasoning}\n{completion.choice}"
+        if not (found := [secret for secret in self._secrets if secret in said]):
             return completion
-        names = ("text", "reasoning", "choices")
-        clean: dict[str, Any] = {n: redact(getattr(completion, n), self._secrets) for n in names}
+        names = ("text", "reasoning", "choice")
+        clean: dict[str, Any] = {n: redact(getattr(completion, n), found) for n in names}
         return replace(completion, **clean)
+
+    def _is_unproven(self, model: str) -> bool:
+        """Return True if a model has given no answer yet, so that a mistake in its settings, which
+        ends the run, explains a refusal.
+        """
+        return self._policy.ends and model not in self._answered
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ spaces.
 MOST_TOKENS = 10**8
 """Maximum token count of one call: larger than any model's context, so a higher count is an error.
 """
+
+INVALID = -1
+"""Stand-in for a token count that can't be right."""
 
 TURN_TOKENS = 4
 """Estimated number of tokens that a message or an answer takes in addition to its text."""
@@ -104,9 +108,10 @@ class ValueReader:
 
 def _parsed(data: bytes) -> Any:
     """Parse JSON, with U+FFFD in place of bytes that aren't UTF-8."""
-    return json.loads(data.decode("utf-8-sig", "replace"))
+    return json.loads(data.removeprefix(BOM_UTF8).decode(errors="replace"))
 
 
+@dataclass(slots=True)
 class ReplyReader:
     """Accumulator of the reply to one request. `on_piece` receives each part that can be shown;
     `shown` is True once it has received one.
@@ -115,16 +120,24 @@ class ReplyReader:
     request with a form gets the choice, as the endpoint sent it.
     """
 
-    def __init__(self, request: Request, on_piece: OnPiece | None = None) -> None:
-        self.shown = False
-        self._request = request
-        self._form = request.form is not None
-        self._stop = () if self._form else request.sampling.stop
-        self._on_piece = on_piece
-        self._choice: _Choice | None = None
-        self._usage: dict[str, Any] = {}
-        self._other: Any = None
-        self._whole = False
+    request: Request
+    on_piece: OnPiece | None = None
+    shown: bool = False
+    _text: str = ""  # with its reasoning, as it arrived
+    _reasoning: str = ""
+    _refusal: str = ""
+    _calls: list[dict[str, Any]] = field(default_factory=list)
+    _growing: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _reason: Any = None
+    _usage: dict[str, Any] = field(default_factory=dict)
+    _other: Any = None  # a body without choices
+    _has_choice: bool = False
+    _has_message: bool = False
+    _has_text: bool = False  # perhaps an empty one
+    _has_others: bool = False  # parts that aren't text, such as references
+    _shown_text: str = ""
+    _held: str = ""
+    _answers: bool = False  # the reasoning is over
 
     def add(self, data: Any) -> None:
         """Add a body or chunk. Raises Fault if it is an error or malformed."""
@@ -132,8 +145,6 @@ class ReplyReader:
         found = parts.get("choices")
         listed = found if isinstance(found, list) else []
         choices = [each for each in listed if isinstance(each, dict)]
-        if not choices:
-            self._other = self._other or data
         for place in (parts, *choices):  # Moonshot puts usage into a stream's choices
             usage = place.get("usage")
             if isinstance(usage, dict) and (
@@ -142,133 +153,37 @@ class ReplyReader:
                 self._usage = usage
             if error := place.get("error"):
                 _check_error(error)
-        for choice in choices[:1]:
-            self._add_choice(choice)
+        if choices:
+            self._add_choice(choices[0])
+        else:
+            self._other = self._other or data
 
     def _add_choice(self, choice: dict[str, Any]) -> None:
-        self._whole = self._whole or "message" in choice
+        self._has_message = self._has_message or "message" in choice
         delta = choice.get("message") or choice.get("delta")
         if delta is None and "text" in choice:  # the format of /v1/completions
             delta = {"content": choice["text"]}
         if not isinstance(delta, dict | None):
             raise Fault(_NO_CHOICES)
-        growing = self._choice = self._choice or _Choice()
-        new = growing.add(delta, choice)
-        most = self._request.sampling.max_tokens
-        if len(growing.raw) > 1000 + LONGEST_TOKEN * most:
-            raise Fault(f"expected an answer of at most {most} tokens, found a longer one")
-        if self._on_piece is not None:
-            role = {} if growing.seen or not self._form else {"role": "assistant"}
-            if text := growing.next_text(new, self._stop):
-                self._show(role | {"content": text})
-
-    def _show(self, delta: dict[str, Any]) -> None:
-        """Pass a delta to `on_piece`, unless it is empty."""
-        if self._on_piece is not None and delta:
-            self.shown = True
-            self._on_piece({"delta": delta})
-
-    def _rest(self, choice: _Choice) -> dict[str, Any]:
-        """Return the part of a finished choice that was not shown: the rest of its text and, for a
-        request with a form, what isn't text.
-        """
-        grown = choice.text.startswith(choice.seen) and not choice.refusal
-        rest = choice.text.removeprefix(choice.seen) if grown else ""
-        delta: dict[str, Any] = {"content": rest} if rest else {}
-        if not self._form:
-            return delta
-        whole = delta_of(choice.whole()["message"])
-        more = {name: whole.get(name) for name in ("refusal", CALLS)}
-        return delta | {k: v for k, v in more.items() if v} if choice.seen else whole
-
-    @property
-    def tokens(self) -> tuple[int, int] | None:
-        """Token counts of prompt and completion, or None if they are unknown or invalid."""
-        with suppress(Fault):
-            counts = _tokens(self._usage)
-            return counts and counts[:2]
-        return None
-
-    def completion(self, latency_s: float) -> Completion:
-        """Return the completion once everything has arrived. Raises Fault if the reply is
-        unusable.
-        """
-        choice = self._choice
-        if choice is None:
-            raise refusal(_NO_CHOICES, self._other)
-        counts = _tokens(self._usage)
-        choice.finish(self._stop)
-        if not self._whole and choice.reason is None and counts is None:
-            raise Fault("expected a finish_reason or token usage, but the stream ended first")
-        if choice.refusal and not self._form:
-            kind = "expected an answer, found a refusal"
-            raise Fault(kind, meaning="filter", words=choice.refusal)
-        if self._on_piece is not None:
-            self._show(self._rest(choice))
-        whole = choice.whole() if self._form else None
-        text = whole_text(text_of(whole["message"])) if whole else choice.text
-        cut = choice.cut and not whole
-        thoughts = choice.reasoning
-        prompt, written, thought, known = counts or self._estimated(text, thoughts, cut)
-        if counts and thoughts and not thought:  # the reasoning's share of the characters
-            thought = round(written * len(thoughts) / (len(thoughts) + len(text)))
-        return Completion(
-            text,
-            prompt,
-            written,
-            latency_s,
-            reasoning=thoughts,
-            reasoning_tokens=min(thought, written),
-            known_tokens=min(known, prompt),
-            choices=json.dumps([whole]) if whole else "",
-            cut=cut,
-            estimated=counts is None,
-        )
-
-    def _estimated(self, text: str, thoughts: str, cut: bool) -> _Counts:
-        """Return token counts estimated from the texts; a cut answer has as many as its bound."""
-        thought = estimate_tokens(thoughts)
-        written = TURN_TOKENS + estimate_tokens(text) + thought
-        most = self._request.sampling.max_tokens
-        return estimated_prompt(self._request.messages), most if cut else written, thought, 0
-
-
-@dataclass(slots=True)
-class _Choice:
-    """Accumulator of a choice. `said`: it has text, though perhaps an empty one. `odd`: it has
-    parts that aren't text. `seen` is the text that was returned for display.
-    """
-
-    raw: str = ""
-    said: bool = False
-    odd: bool = False
-    text: str = ""
-    reasoning: str = ""
-    refusal: str = ""
-    reason: Any = None
-    cut: bool = False
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    seen: str = ""
-    _growing: dict[int, dict[str, Any]] = field(default_factory=dict)
-    _held: str = ""
-    _begun: bool = False
-
-    def add(self, found: dict[str, Any] | None, choice: dict[str, Any]) -> str:
-        """Add a delta, and return its text."""
-        delta = found or {}
-        content, thought = content_of(delta)
+        self._has_choice = True
+        self._reason = choice.get("finish_reason") or self._reason
+        content, thought = content_of(delta or {})
         new = content if isinstance(content, str) else ""
-        self.said = self.said or isinstance(content, str)
-        # Parts other than text are, for instance, references.
-        self.odd = self.odd or found is None or not isinstance(content, str | None)
-        self.raw += new
-        self.reasoning += thought
-        self.reason = choice.get("finish_reason") or self.reason
-        if isinstance(refused := delta.get("refusal"), str):
-            self.refusal += refused
-        if calls := delta.get(CALLS):
+        self._has_text = self._has_text or isinstance(content, str)
+        self._has_others = self._has_others or delta is None or not isinstance(content, str | None)
+        self._text += new
+        self._reasoning += thought
+        if delta and isinstance(refused := delta.get("refusal"), str):
+            self._refusal += refused
+        if delta and (calls := delta.get(CALLS)):
             self._add_calls(calls)
-        return new
+        most = self.request.sampling.max_tokens
+        if len(self._text) > 1000 + LONGEST_TOKEN * most:
+            raise Fault(f"expected an answer of at most {most} tokens, found a longer one")
+        if self.on_piece is not None:
+            role = {} if self._shown_text or self.request.form is None else {"role": "assistant"}
+            if text := self._next_text(new):
+                self._show(role | {"content": text})
 
     def _add_calls(self, parts: Any) -> None:
         """Add parts of tool calls, in normal form; skip malformed ones."""
@@ -282,64 +197,133 @@ class _Choice:
             # Gemini gives all calls of a stream index 0: a new id and name start another call.
             if call is None or (named and call.get("id") not in (None, part["id"])):
                 call = self._growing[index] = {"function": {"name": "", "arguments": ""}}
-                self.calls.append(call)
+                self._calls.append(call)
             call |= {name: part[name] for name in ("id", "type") if part.get(name)}
             for name in ("name", "arguments"):
                 call["function"][name] += _as_text(function.get(name))
 
-    def next_text(self, new: str, stop: tuple[str, ...]) -> str:
+    def _next_text(self, new: str) -> str:
         """Return the next part of the text that can be shown, without reasoning and without a
         possible start of a stop sequence.
         """
-        if self._begun:
+        if self._answers:
             self._held += new
-        elif not begun(self.raw):
-            self._held = without_thoughts(self.raw)[0]
-            self._begun = self._held != ""
-        found = _withheld(stop).search(self._held)
+        elif not begun(self._text):
+            self._held = without_thoughts(self._text)[0]
+            self._answers = self._held != ""
+        found = _withheld(self._stop).search(self._held)
         end = found.start() if found else len(self._held)
         piece = whole_text(self._held[:end])
         self._held = self._held[end:]
-        self.seen += piece
+        self._shown_text += piece
         return piece
 
-    def finish(self, stop: tuple[str, ...]) -> None:
-        """Separate answer and reasoning once everything has arrived. Raises Fault if the choice is
+    def _show(self, delta: dict[str, Any]) -> None:
+        """Pass a delta to `on_piece`, unless it is empty."""
+        if self.on_piece is not None and delta:
+            self.shown = True
+            self.on_piece({"delta": delta})
+
+    @property
+    def _stop(self) -> tuple[str, ...]:
+        return self.request.sampling.stop if self.request.form is None else ()
+
+    @property
+    def tokens(self) -> tuple[int, int] | None:
+        """Token counts of prompt and completion, or None if they are unknown or invalid."""
+        with suppress(Fault):
+            counts = _tokens(self._usage)
+            return counts and counts[:2]
+        return None
+
+    def completion(self, latency_s: float) -> Completion:
+        """Return the completion once everything has arrived. Raises Fault if the reply is
+        unusable.
+        """
+        if not self._has_choice:
+            raise refusal(_NO_CHOICES, self._other)
+        counts = _tokens(self._usage)
+        text, thoughts, cut = self._parted()
+        if not self._has_message and self._reason is None and counts is None:
+            raise Fault("expected a finish_reason or token usage, but the stream ended first")
+        whole = None if self.request.form is None else self._whole(text)
+        if self._refusal and whole is None:
+            kind = "expected an answer, found a refusal"
+            raise Fault(kind, meaning="filter", words=self._refusal)
+        if self.on_piece is not None:
+            self._show(self._rest(text, delta_of(whole["message"]) if whole else {}))
+        if whole is not None:
+            text, cut = whole_text(text_of(whole["message"])), False
+        prompt, written, thought, known = counts or self._estimated(text, thoughts, cut)
+        if counts and thoughts and not thought:  # the reasoning's share of the characters
+            thought = round(written * len(thoughts) / (len(thoughts) + len(text)))
+        return Completion(
+            text,
+            prompt,
+            written,
+            latency_s,
+            reasoning=thoughts,
+            reasoning_tokens=min(thought, written),
+            known_tokens=min(known, prompt),
+            choice=json.dumps(whole) if whole else "",
+            cut=cut,
+            estimated=counts is None,
+        )
+
+    def _parted(self) -> tuple[str, str, bool]:
+        """Return the answer, its reasoning, and whether it is cut. Raises Fault if the choice is
         not a model's answer.
         """
-        self.calls = [call for call in self.calls if call["function"]["name"]]
-        ending = _ending(str(self.reason)[:80])
-        text, within = without_thoughts(without_end(whole_text(self.raw)))
-        separate = whole_text(self.reasoning)
-        self.reasoning = "\n".join(filter(None, (separate, within)))
-        acts = self.calls or self.refusal
-        if separate and not (self.raw.strip() or ending == "cut" or acts):
+        self._calls = [call for call in self._calls if call["function"]["name"]]
+        ending = _ending(str(self._reason)[:80])
+        text, within = without_thoughts(without_end(whole_text(self._text)))
+        separate = whole_text(self._reasoning)
+        thoughts = "\n".join(filter(None, (separate, within)))
+        acts = self._calls or self._refusal
+        if separate and not (self._text.strip() or ending == "cut" or acts):
             # Some servers, such as vLLM with its parsers, send the whole answer as reasoning if the
             # model did not reason.
-            text, self.reasoning = separate, ""
-        self.text = cut_at_stop(text, stop)
-        self.cut = ending == "cut" and self.text == text
-        if acts or ending == "cut":
-            return
-        reason = str(self.reason)
-        shown = reason[:40].lower() if reason.isidentifier() else "an unknown value"
-        kind = f"expected finish_reason stop or length, found {shown}"
-        if ending == "filter":
-            raise Fault(kind, meaning="filter", words=f"finish_reason {reason.lower()}")
-        if ending == "failed":
-            raise Fault(kind)
-        if not self.text and (self.odd or ending != "ended"):
-            raise Fault(f"expected a text answer, found none, with finish_reason {shown}")
+            text, thoughts = separate, ""
+        answer = cut_at_stop(text, self._stop)
+        if not acts and ending != "cut":
+            reason = str(self._reason)
+            shown = reason[:40].lower() if reason.isidentifier() else "an unknown value"
+            kind = f"expected finish_reason stop or length, found {shown}"
+            if ending == "filter":
+                raise Fault(kind, meaning="filter", words=f"finish_reason {reason.lower()}")
+            if ending == "failed":
+                raise Fault(kind)
+            if not answer and (self._has_others or ending != "ended"):
+                raise Fault(f"expected a text answer, found none, with finish_reason {shown}")
+        return answer, thoughts, ending == "cut" and answer == text
 
-    def whole(self) -> dict[str, Any]:
-        """Return the choice as plain data."""
+    def _whole(self, text: str) -> dict[str, Any]:
+        """Return the choice with this text as plain data."""
         # Next to calls, some servers send null and others an empty text: clients get what was sent.
-        empty = "" if self.said or not (self.calls or self.refusal) else None
-        message: dict[str, Any] = {"role": "assistant", "content": self.text or empty}
-        message["refusal"] = self.refusal or None
-        message |= {CALLS: self.calls} if self.calls else {}
-        ending = {"finish_reason": self.reason, "logprobs": None}
+        empty = "" if self._has_text or not (self._calls or self._refusal) else None
+        message: dict[str, Any] = {"role": "assistant", "content": text or empty}
+        message["refusal"] = self._refusal or None
+        message |= {CALLS: self._calls} if self._calls else {}
+        ending = {"finish_reason": self._reason, "logprobs": None}
         return {"index": 0, "message": message, **ending}
+
+    def _rest(self, text: str, whole: dict[str, Any]) -> dict[str, Any]:
+        """Return the part of a finished choice that was not shown: the rest of its text and, for a
+        request with a form, what isn't text, from the `whole` choice as a delta.
+        """
+        if whole and not self._shown_text:
+            return whole
+        grown = text.startswith(self._shown_text) and not self._refusal
+        rest = text.removeprefix(self._shown_text) if grown else ""
+        more = {name: whole[name] for name in ("refusal", CALLS) if whole.get(name)}
+        return ({"content": rest} if rest else {}) | more
+
+    def _estimated(self, text: str, thoughts: str, cut: bool) -> _Counts:
+        """Return token counts estimated from the texts; a cut answer has as many as its bound."""
+        thought = estimate_tokens(thoughts)
+        written = TURN_TOKENS + estimate_tokens(text) + thought
+        most = self.request.sampling.max_tokens
+        return estimated_prompt(self.request.messages), most if cut else written, thought, 0
 
 
 @lru_cache(maxsize=64)
@@ -387,33 +371,32 @@ def _tokens(usage: dict[str, Any]) -> _Counts | None:
     lost for the others.
     """
     prompt, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    if INVALID in (prompt, written):
+        raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
     if not prompt or written is None:
         return None
-    known = _detail(usage, "prompt_tokens_details", "cached_tokens")
+    known = _detail(usage.get("prompt_tokens_details"), "cached_tokens")
     known = known or _detail(usage, "prompt_cache_hit_tokens")  # DeepSeek's name
-    thought = _detail(usage, "completion_tokens_details", "reasoning_tokens")
+    thought = _detail(usage.get("completion_tokens_details"), "reasoning_tokens")
     # xAI and Gemini count reasoning separately, Gemini in the total only.
     beyond = max(0, _detail(usage, "total_tokens") - prompt - written)
     return prompt, written + beyond, max(thought, beyond), known
 
 
 def _count(value: Any) -> int | None:
-    """Return a count, or None if it isn't reported. Raises Fault if it is invalid."""
+    """Return a count, None if it isn't reported, or INVALID."""
     if value is None:
         return None
-    with suppress(TypeError, ValueError, OverflowError):
-        if not isinstance(value, bool) and 0 <= int(value) <= MOST_TOKENS:
-            return int(value)
-    raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
+    try:
+        found = INVALID if isinstance(value, bool) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return INVALID
+    return found if 0 <= found <= MOST_TOKENS else INVALID
 
 
-def _detail(found: Any, *path: str) -> int:
-    """Return an inner count, or 0 if it isn't reported or is invalid."""
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    with suppress(Fault):
-        return _count(found) or 0
-    return 0
+def _detail(counts: Any, name: str) -> int:
+    """Return one of these counts, or 0 if it isn't reported or is invalid."""
+    return max(0, _count(counts.get(name)) or 0) if isinstance(counts, dict) else 0
 
 
 def estimated_prompt(messages: Sequence[Message]) -> int:

@@ -20,7 +20,7 @@ from ttsgraph.graphs.budget import longest_run
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import Ballot, Role, get_role
 from ttsgraph.graphs.stopping import ALL, NextMove, Patience, QuestionState
-from ttsgraph.models.client import Client, Completion, Request, Sampling, Usage, with_room
+from ttsgraph.models.client import Client, Completion, Deferred, Request, Sampling, Usage, with_room
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.tasks.base import CodeTask, Question, Task, passes, read_answer
 from ttsgraph.tasks.prompts import Prompt
@@ -362,7 +362,8 @@ class Run:
                 text = read(self.runner.task, text, self._heard(i))
             self.texts[i] = text
         else:
-            self._under_way[i] = asyncio.ensure_future(found)
+            begun = found.make() if isinstance(found, Deferred) else found
+            self._under_way[i] = asyncio.ensure_future(begun)
             return []
         return self.asking.arrived(i)
 

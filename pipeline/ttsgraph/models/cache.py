@@ -224,6 +224,7 @@ class CachedClient(Wrapper):
         self._store = store
         self._calls = calls
         self._under_way: dict[str, asyncio.Future[Completion | Exception | None]] = {}
+        self._put: set[str] = set()
 
     def recording(
         self, calls: dict[str, Call], limited: Callable[[Client], Client]
@@ -238,13 +239,15 @@ class CachedClient(Wrapper):
         refusal is stored; other failures are not stored.
         """
         key = request.key()
-        found: Completion | Exception | Awaitable[Completion] | None = self._kept(key)
+        found: Completion | Exception | Awaitable[Completion] | None = None
+        if self._store is not None:
+            found = self._store.get(key)
         if found is None:
             try:
                 found = self._inner.begin(request)
             except (CallFailed, NoAnswer) as failure:
                 found = failure
-        if isinstance(found, Completion | Exception):
+        if isinstance(found, (Completion, Exception)):
             return self._settled(key, request, found)
         return Deferred(partial(self._awaited, key, request, found))
 
@@ -259,9 +262,16 @@ class CachedClient(Wrapper):
         ended = self._under_way[key] = asyncio.get_running_loop().create_future()
         outcome: Completion | Exception | None = None  # None if this call is cancelled
         try:
-            outcome = self._kept(key)  # an equal call may have ended since `begin`
+            if self._store is not None and key in self._put:  # an equal call ended since `begin`
+                outcome = self._store.get(key)
             if outcome is None:
-                outcome = await self._made(key, request, call)
+                try:
+                    outcome = await call
+                except PromptRefused as refusal:  # the prompt is never sent again either
+                    outcome = stored(refusal)
+                if self._store is not None:
+                    outcome = self._store.put(key, outcome, request.model)
+                    self._put.add(key)
         except Exception as failure:
             outcome = failure
         finally:
@@ -269,22 +279,11 @@ class CachedClient(Wrapper):
             ended.set_result(outcome)
         return self._settled(key, request, outcome)
 
-    async def _made(self, key: str, request: Request, call: Awaitable[Completion]) -> Completion:
-        """Make a call and store its outcome: a refused prompt is never sent again either."""
-        try:
-            made = await call
-        except PromptRefused as refusal:
-            made = stored(refusal)
-        return made if self._store is None else self._store.put(key, made, request.model)
-
-    def _kept(self, key: str) -> Completion | None:
-        return None if self._store is None else self._store.get(key)
-
     def _settled(self, key: str, request: Request, outcome: Completion | Exception) -> Completion:
         """Record an outcome; return it if it is a completion, and raise it otherwise."""
         if isinstance(outcome, Completion) and outcome.refused:
             outcome = PromptRefused(outcome.text)
-        if isinstance(outcome, Completion | CallFailed | NoAnswer) and self._calls is not None:
+        if self._calls is not None and isinstance(outcome, (Completion, CallFailed, NoAnswer)):
             self._calls[key] = Call(request.model, outcome)
         if isinstance(outcome, Exception):
             raise outcome

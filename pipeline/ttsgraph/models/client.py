@@ -69,7 +69,7 @@ class Request:
 
     `replica` distinguishes the k identical calls of k parallel nodes. `schema` is the name and the
     JSON schema of the answer. `form` holds body parameters, as JSON, for answers other than one
-    text (tools, response_format); the completion then has `choices`.
+    text (tools, response_format); the completion then has a `choice`.
     """
 
     model: str
@@ -79,6 +79,7 @@ class Request:
     replica: int = 0
     schema: tuple[str, str] | None = None
     form: str | None = None
+    _key: str = field(default="", init=False, compare=False, repr=False)
 
     @property
     def wishes(self) -> bool:
@@ -92,16 +93,20 @@ class Request:
         Each string is preceded by its length, so different requests never give the same text to
         hash.
         """
+        if self._key:  # the cache, a simulation and a seed ask for it
+            return self._key
         head = _key_head(self.model, self.revision, self.sampling, self.schema)
-        parts = [head, str(self.replica)]
+        text = f"{head}\n{self.replica}"
         if self.form is not None:
-            parts += ("form", str(len(self.form)), self.form)
+            text += f"\nform\n{len(self.form)}\n{self.form}"
         for message in self.messages:
-            content = message.content
-            parts += (str(len(message.role)), message.role, str(len(content)), content)
+            role, content = message.role, message.content
+            text += f"\n{len(role)}\n{role}\n{len(content)}\n{content}"
             if message.whole is not None:
-                parts += ("whole", str(len(message.whole)), message.whole)
-        return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+                text += f"\nwhole\n{len(message.whole)}\n{message.whole}"
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        object.__setattr__(self, "_key", key)
+        return key
 
 
 @lru_cache(maxsize=1024)
@@ -119,8 +124,8 @@ class Completion:
     `latency_s` is the latency measured when the call was made, even if the completion comes from a
     cache. `reasoning` is the text of the reasoning before the answer; `reasoning_tokens` is its
     share of `completion_tokens`. `known_tokens` is the number of prompt tokens that were in the
-    endpoint's cache. `choices` (JSON, see `ttsgraph.models.actions`) answer a request with a form;
-    `text` is then the text of the first choice. `cut`: the token bound stopped the answer.
+    endpoint's cache. `choice` (JSON, see `ttsgraph.models.actions`) answers a request with a form;
+    `text` is then its text. `cut`: the token bound stopped the answer.
     `estimated`: the endpoint reported no token counts. `refused`: there is no answer, and `text` is
     the message of a PromptRefused.
     """
@@ -133,7 +138,7 @@ class Completion:
     reasoning: str = ""
     reasoning_tokens: int = 0
     known_tokens: int = 0
-    choices: str = ""
+    choice: str = ""
     cut: bool = False
     estimated: bool = False
     refused: bool = False
@@ -141,7 +146,7 @@ class Completion:
     def to_list(self) -> list[Any]:
         """Return plain data for a store."""
         more = [self.reasoning, self.reasoning_tokens, self.known_tokens]
-        more += [self.choices, self.cut, self.estimated, self.refused]
+        more += [self.choice, self.cut, self.estimated, self.refused]
         return [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s, more]
 
     @classmethod
@@ -166,7 +171,8 @@ def estimate_tokens(text: str) -> int:
 
 def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
     """Return the text up to the first stop sequence; not every server cuts it there."""
-    return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
+    found = [at for at in map(text.find, stop) if at >= 0] if stop else ()
+    return text[: min(found)] if found else text
 
 
 def whole_text(text: str) -> str:
@@ -175,6 +181,8 @@ def whole_text(text: str) -> str:
 
     JSON can contain lone surrogates, but they can't be sent or written.
     """
+    if text.isascii():
+        return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -193,11 +201,12 @@ def with_room(begin: Begin) -> Begin:
     """
 
     async def whole(request: Request, found: Completion | Awaitable[Completion]) -> Completion:
-        first = await awaited(found)
+        first = found if isinstance(found, Completion) else await found
         if not first.cut:
             return first
         try:
-            more = await awaited(begin(roomier(request)))
+            found = begin(roomier(request))
+            more = found if isinstance(found, Completion) else await found
         except (CallFailed, NoAnswer):
             return first
         both: dict[str, Any] = {name: getattr(first, name) + getattr(more, name) for name in _ADDED}
@@ -211,11 +220,6 @@ def with_room(begin: Begin) -> Begin:
         return Deferred(partial(whole, request, found))
 
     return roomy
-
-
-async def awaited(found: Completion | Awaitable[Completion]) -> Completion:
-    """Return a completion that is there, or wait for it."""
-    return found if isinstance(found, Completion) else await found
 
 
 def roomier(request: Request) -> Request:
@@ -270,20 +274,24 @@ class OutgoingRequests:
         self.ended += kind is None or issubclass(kind, Exception)  # not if it was cancelled
 
 
-OUTGOING: ContextVar[OutgoingRequests | None] = ContextVar("outgoing", default=None)
-"""Outgoing requests of the current call, for its asyncio task and that task's children; None if the
-caller doesn't count them.
+_UNCOUNTED = OutgoingRequests()
+
+OUTGOING: ContextVar[OutgoingRequests] = ContextVar("outgoing", default=_UNCOUNTED)
+"""Outgoing requests of the current call, for its asyncio task and that task's children. All calls
+whose caller doesn't count requests share one object.
 """
 
 
-class Deferred(Awaitable[Completion]):
-    """Call that begins when it is awaited, and leaves no coroutine behind if it never is."""
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """Call that begins when it is awaited, and leaves no coroutine behind if it never is; `make`
+    begins it.
+    """
 
-    def __init__(self, make: Callable[[], Awaitable[Completion]]) -> None:
-        self._make = make
+    make: Callable[[], Awaitable[Completion]]
 
     def __await__(self) -> Generator[Any, None, Completion]:
-        return self._make().__await__()
+        return self.make().__await__()
 
 
 Begin = Callable[[Request], Completion | Awaitable[Completion]]
@@ -312,7 +320,8 @@ class Client:
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request. Raises CallFailed if all attempts failed."""
-        return await awaited(self.begin(request))
+        found = self.begin(request)
+        return found if isinstance(found, Completion) else await found
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
         """Answer one request like `complete`; `on_piece` receives the text in pieces, or as a whole

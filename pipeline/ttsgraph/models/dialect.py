@@ -51,8 +51,9 @@ class Dialect:
     @property
     def bound(self) -> TokensKey | None:
         """Name under which the token bound is sent, or None if none is accepted."""
-        keys = (self.tokens_key, *TOKENS_KEYS)
-        return next((key for key in keys if key not in self.left_out), None)
+        if self.tokens_key not in self.left_out:
+            return self.tokens_key
+        return next((key for key in TOKENS_KEYS if key not in self.left_out), None)
 
     def response_format(self, schema: tuple[str, str]) -> dict[str, Any]:
         """Return the part of a request's body that asks for an answer with this schema, given as

@@ -24,6 +24,8 @@ THOUGHT_MARKS = (
 _ENDS_ALONE = tuple({end: None for _, end in THOUGHT_MARKS[:-1]})
 """End marks other than words: they may occur without their start mark, if it was in the prompt."""
 
+_FIRST_LETTERS = frozenset(begin[0] for begin, _ in THOUGHT_MARKS)
+
 _ALSO_WORDS = ("analysis",)
 """Start marks that are also words: without their end mark they belong to the answer."""
 
@@ -52,21 +54,22 @@ def without_thoughts(text: str) -> tuple[str, str]:
     the reasoning may be missing.
     """
     head = text.lstrip()
-    for begin, end in THOUGHT_MARKS:
+    for begin, end in THOUGHT_MARKS if head[:1] in _FIRST_LETTERS else ():
         if head.startswith(begin) and (end in head or begin not in _ALSO_WORDS):
             thought, _, answer = head.removeprefix(begin).partition(end)
             return _unmarked(answer).lstrip(), _unmarked(thought).strip()
-    found = min(((text.find(end), end) for end in _ENDS_ALONE if end in text), default=None)
-    if found is None:
+    ends = [end for end in _ENDS_ALONE if end in text]
+    if not ends:
         return text, ""
-    thought, _, answer = text.partition(found[1])
+    thought, _, answer = text.partition(min(ends, key=text.find))
     return _unmarked(answer).lstrip(), thought.strip()
 
 
 def without_end(text: str) -> str:
     """Return a text without the mark of a turn's end, if it ends with one."""
-    mark = next((mark for mark in END_MARKS if text.endswith(mark)), "")
-    return text.removesuffix(mark)
+    if not text.endswith(END_MARKS):
+        return text
+    return text.removesuffix(next(mark for mark in END_MARKS if text.endswith(mark)))
 
 
 def begun(text: str) -> bool:
@@ -84,9 +87,10 @@ def content_of(message: Mapping[str, Any]) -> tuple[Any, str]:
     Content that is neither text nor parts of text is returned unchanged.
     """
     content = message.get("content")
-    reasoning = next(
-        (text for key in _KEYS if isinstance(text := message.get(key), str) and text), ""
-    )
+    said = [text for key in _KEYS if isinstance(text := message.get(key), str) and text]
+    reasoning = said[0] if said else ""
+    if isinstance(content, str):
+        return content, reasoning
     texts: list[str] = []
     thoughts: list[str] = []
     _add_part(content, texts, thoughts)

@@ -103,7 +103,7 @@ class EngineSettings(ClosedModel):
     effective_tflops: PositiveFloat | None = None
     """sustained TFLOP/s of all devices together, for time estimates"""
 
-    # Constants of FailurePolicy, Retries and others, which were keys in earlier versions.
+    # Constants of FailurePolicy and others, which were keys in earlier versions.
     backoff_s: ClassVar = 0.5
     down_s: ClassVar = 180
     max_failed: ClassVar = 0.5

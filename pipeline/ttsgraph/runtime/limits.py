@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -133,8 +133,6 @@ class Meter:
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self._dollars = self.limits.dollars or math.inf
-        self._tokens = self.limits.tokens or math.inf
         self._paid = self._noted = self.before  # paid: without the time, which is measured
 
     @property
@@ -157,13 +155,13 @@ class Meter:
 
     def add(self, spent: Expense) -> None:
         """Count spent dollars and tokens; seconds are measured separately."""
-        self._paid += replace(spent, wall_s=0.0)
+        paid = self._paid
+        self._paid = Expense(paid.dollars + spent.dollars, paid.tokens + spent.tokens, paid.wall_s)
         self.tell(self.spent)
         self._keep()
 
-    @asynccontextmanager
-    async def held(self, most: Expense) -> AsyncIterator[None]:
-        """Reserve `most`, the worst case of a call, in this context.
+    async def reserve(self, most: Expense) -> None:
+        """Reserve `most`, the worst case of a call, until `release`.
 
         While the worst case doesn't fit into the remaining limits, the call waits for calls in
         flight, first come, first served. Raises LimitReached if it doesn't fit and no call is in
@@ -172,27 +170,27 @@ class Meter:
         async with self._turn:
             while not self._refused and not self._has_room(most):
                 self._refused = not self._under_way
+                self._freed.clear()
                 if not self._refused:
-                    self._freed.clear()
                     await self._freed.wait()
             if self._refused:
                 raise self.stop(most)
             self._under_way += 1
             self._held += most
             self._keep()
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            self._held = self._held - most if self._under_way else NO_SPENDING
-            self._freed.set()
+
+    def release(self, most: Expense) -> None:
+        """Give back what `reserve` reserved for a call that has ended."""
+        self._under_way -= 1
+        self._held = self._held - most if self._under_way else NO_SPENDING
+        self._freed.set()
 
     def lost(self, most: Expense) -> None:
         """Count a failed attempt, which may be billed, as `most`. Raises LimitReached if another
         attempt would not fit.
         """
         self.add(most)
-        if not self._fits(NO_SPENDING):
+        if not self._fits(self._held):
             raise self.stop(most)
 
     @property
@@ -205,21 +203,24 @@ class Meter:
         dollars = min(self._held.dollars, share * self._answered.dollars)
         return Expense(dollars, min(self._held.tokens, tokens))
 
-    def _fits(self, most: Expense) -> bool:
-        needed = self._paid + self._held + most
-        return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
-
     def _has_room(self, most: Expense) -> bool:
         """Return True if `most` can be reserved; together, reservations never exceed half of the
         remaining limits, unless there is only one.
         """
-        return self._fits(most) and (not self._under_way or self._fits(self._held + most + most))
+        held = self._held + most
+        return self._fits(held) and (not self._under_way or self._fits(held + held))
+
+    def _fits(self, more: Expense) -> bool:
+        """Return True if `more` can be spent."""
+        needed = self._paid + more
+        dollars, tokens = self.limits.dollars or math.inf, self.limits.tokens or math.inf
+        return needed.dollars <= dollars * (1 + ROUNDING) and needed.tokens <= tokens
 
     def _keep(self) -> None:
         """Record the spending if the last record is too far from it; record slightly more, so that
         records are seldom necessary.
         """
-        spent = self.spent + self._likely
+        spent = self._paid + self._likely
         tokens = math.ceil(NOTED_SHARE * (self.limits.tokens or spent.tokens))
         step = Expense(NOTED_SHARE * (self.limits.dollars or spent.dollars), tokens)
         more = self._noted - spent
@@ -235,7 +236,10 @@ class Meter:
     @property
     def over(self) -> bool:
         """True if dollars or tokens have reached their limit."""
-        return self._paid.dollars >= self._dollars or self._paid.tokens >= self._tokens
+        paid, most = self._paid, self.limits
+        return paid.dollars >= (most.dollars or math.inf) or paid.tokens >= (
+            most.tokens or math.inf
+        )
 
     def stop(self, most: Expense = NO_SPENDING) -> LimitReached:
         """Return the error that names the limits reached, including those that the next call would
@@ -313,17 +317,18 @@ class MeteredClient(calling.Wrapper):
             """Count a failed attempt, as the call's full reservation if its tokens are unknown."""
             self.meter.lost(Expense(_dearest(price, *tokens), sum(tokens)) if tokens else most)
 
-        async with self.meter.held(most):
-            requests = OutgoingRequests(lost=lose)
-            counting = OUTGOING.set(requests)
-            try:
-                return self._paid(request, await call)
-            except asyncio.CancelledError:
-                if requests.begun > requests.ended:
-                    self.meter.add(most)
-                raise
-            finally:
-                OUTGOING.reset(counting)
+        await self.meter.reserve(most)
+        requests = OutgoingRequests(lost=lose)
+        counting = OUTGOING.set(requests)
+        try:
+            return self._paid(request, await call)
+        except asyncio.CancelledError:
+            if requests.begun > requests.ended:
+                self.meter.add(most)
+            raise
+        finally:
+            OUTGOING.reset(counting)
+            self.meter.release(most)
 
     def _most(self, request: Request) -> Expense:
         """Return the most that one attempt at a call can spend."""
@@ -375,6 +380,8 @@ def _dearest(price: Price, read: int, written: int) -> float:
 
 
 def _bytes_of(request: Request) -> int:
-    texts = (message.whole or message.content for message in request.messages)
-    more = len(request.form or "") + sum(map(len, request.schema or ()))
-    return more + sum(len(text.encode("utf-8", "replace")) for text in texts)
+    size = len(request.form or "") + sum(map(len, request.schema or ()))
+    for message in request.messages:
+        text = message.whole or message.content
+        size += len(text if text.isascii() else text.encode("utf-8", "replace"))
+    return size

@@ -266,9 +266,8 @@ class Worker:
         meter = Meter(work.limits, work.spent)
         calls: dict[str, Call] = {}
         limited = partial(MeteredClient, meter=meter, pool=self._environment.paid)
-        environment = self._environment.altered(client=self._client.recording(calls, limited))
-        if work.grade_nodes:
-            environment = environment.with_node_grades()
+        client = self._client.recording(calls, limited)
+        environment = self._environment.altered(client=client, grade_nodes=work.grade_nodes)
         try:
             results = await together(environment.results(*job) for job in work.jobs)
         except (InputError, RunStopped) as error:

@@ -21,7 +21,7 @@ from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints import openai_client
 from ttsgraph.endpoints.endpoint import list_models, path_advice, plain_name
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
+from ttsgraph.endpoints.openai_client import OpenAIClient
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
 from ttsgraph.models.dialect import TOKENS_KEYS
 from ttsgraph.pool.settings import ModelSettings, price_of
@@ -41,7 +41,7 @@ FAILURES = (CallFailed, EndpointError, NoAnswer, RunStopped)
 TEMPERATURE = 0.9
 PLENTY = 8192
 LEAST_ROOM = 512
-TRIES = Retries(8, 1.0, 300)
+TRIES = FailurePolicy(down_s=60, max_failed=1.0, first_wait_s=1.0, timeout_s=300)
 """Retries for a server that is busy, or that has to load the model first."""
 
 ListPrice = Mapping[str, float]
@@ -286,7 +286,7 @@ async def ask_each(
         name: replace(endpoint_of(name, parse(ModelSettings, entry, name)), lists_models=False)
         for name, (entry, _) in pool.items()
     }
-    client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
+    client = OpenAIClient(endpoints, TRIES)
     sampling = Sampling(TEMPERATURE, 1.0, LEAST_ROOM)
     openai_client.log.disabled = True  # each model's line already names what it refuses
     works = []

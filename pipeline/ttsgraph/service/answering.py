@@ -289,13 +289,13 @@ class Answering:
             return plain
         same = [i for i, text in answer.node_texts.items() if text == answer.text]
         acting = [i for i in same if self._acts.get(i) and i in answer.completions]
-        made = [answer.completions[i].choices for i in acting]
+        made = [answer.completions[i].choice for i in acting]
         if not all(made):
             why = "expected a request for plain text: this pool supports no tools or JSON"
             raise ApiError(400, why, code="unsupported_parameter")
         if made:
             # Several nodes may give the same text, and only some of them as real tool calls.
-            known: list[dict[str, Any]] = [json.loads(choices)[0] for choices in made]
+            known: list[dict[str, Any]] = [json.loads(choice) for choice in made]
             found = max(known, key=lambda choice: bool(choice["message"].get(CALLS)))
             # Some endpoints give no reason.
             return found | {"finish_reason": found["finish_reason"] or plain["finish_reason"]}

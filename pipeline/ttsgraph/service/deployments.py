@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from ttsgraph.base.errors import DeploymentError, TTSGraphError
 from ttsgraph.deployment.bundle import DeployedVersion, Effort, Loader
 from ttsgraph.endpoints.endpoints import FailurePolicy, RetryBudget
-from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import connect
@@ -164,10 +163,18 @@ class Deployments:
         # A search waits for an endpoint that is down, and eventually stops. A service reports the
         # failure immediately, and never stops.
         engine = profile.engine
-        retries = Retries(self.settings.max_retries, timeout_s=engine.timeout_s, budget=budget)
-        policy = FailurePolicy(engine.concurrency, math.inf, max_failed=1, waits=False, ends=False)
+        policy = FailurePolicy(
+            engine.concurrency,
+            math.inf,
+            max_failed=1,
+            waits=False,
+            ends=False,
+            max_retries=self.settings.max_retries,
+            timeout_s=engine.timeout_s,
+            budget=budget,
+        )
         local = await asyncio.to_thread(self._held.enter_context, running_servers(profile))
-        connection = connect(profile, local, retries, policy)
+        connection = connect(profile, local, policy)
         shared = await self._held.enter_async_context(connection), budget
         rungs = {effort: LiveVersion(name, one, *shared, effort) for effort, one in others.items()}
         self._replace(name, LiveVersion(name, deployed, *shared, rungs=rungs))

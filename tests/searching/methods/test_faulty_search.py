@@ -11,7 +11,7 @@ from tests.support.faults import FAULTS, HANG_S, Faults
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Sampling
@@ -33,7 +33,8 @@ def search(folder, url, **patience):
 
     async def run():
         served = {name: Endpoint((url,), name, seeds=True) for name in LAPTOP_POOL}
-        client = OpenAIClient(served, Retries(8, 0.01, HANG_S / 3), FailurePolicy(**patience))
+        policy = FailurePolicy(first_wait_s=0.01, timeout_s=HANG_S / 3, **patience)
+        client = OpenAIClient(served, policy)
         paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
         environment = environment_of(paying, Sampling(max_tokens=8))
         try:
