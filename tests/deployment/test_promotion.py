@@ -96,6 +96,14 @@ def test_what_is_selected_is_worth_its_price(case):
         assert ([arms[0], *order][choice.place].label, choice.verdict) == (label, verdict)
 
 
+def test_a_found_graph_that_stays_is_told_beside_its_best_rival():
+    arms = [arm("found", 6, 150), arm("one call", 1, 60), arm("a vote", 6, 90)]
+    choice = choose(arms, 0.01)
+    assert choice.place == 0
+    assert all(known in choice.reason for known in ("75.0 %", "a vote", "45.0 %"))
+    assert "one call" not in choice.reason
+
+
 def test_only_what_was_scored_for_all_graphs_is_compared():
     # On the 150 questions that both were scored on, the found graph has 50 right, one call 90.
     found = Arm("found", 6, {str(k): 50 <= k < 100 or k >= 150 for k in range(200)})

@@ -137,6 +137,7 @@ class TestTheRule:
         mean = replace(brief.budget, limit=limit)
         assert mean.admits(graph)
         assert "budget.worst" in replace(mean, worst=limit).why_not(graph)
+        assert replace(mean, worst=CostModel.branch_cost(brief.cost, graph)).admits(graph)
 
     def test_a_role_that_a_profile_lacks_may_not_run(self):
         graph = topologies.parallel(["a"] * 2, "a", FUSER)
