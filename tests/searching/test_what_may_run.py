@@ -31,6 +31,7 @@ from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.trials import test_cases as arms_of
+from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 
 ROLES = ((ASSISTANT,), (ASSISTANT, VOTER), (ASSISTANT, FUSER), (ASSISTANT, FUSER, VOTER))
@@ -131,7 +132,7 @@ def test_arms_of_the_test_may_run(seed):
     graphs = [topologies.parallel([models[0]] * n, models[-1], FUSER) for n in (2, 5, 30)]
     row = {"accuracy": 0.9, "budget_units": 0.0, "sweep": "width", "label": ""}
     pilot = pd.DataFrame([row | {"graph": graph.to_json()} for graph in graphs])
-    for case in arms_of(found, pilot, profile, brief.budget, check=None):
+    for case in arms_of(found, pilot, profile, brief.budget, get_task("math")):
         assert brief.budget.why_not(case.graph) == ""
 
 

@@ -15,7 +15,7 @@ from ttsgraph.settings.profile import AgentSettings, Profile, load_profile
 from ttsgraph.settings.stages import BudgetSettings
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.stages.identity import settings_sha256
-from ttsgraph.stages.project import measured_lengths, profiled, with_lengths
+from ttsgraph.stages.project import StepModels, measured_lengths, profiled, with_lengths
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 
@@ -51,8 +51,9 @@ def environment(known: Profile, client: Client | None = None) -> Environment:
     return Environment(get_task("math"), prompt, sampling, known.model_pool(), client or Wordy())
 
 
-def table(known: Profile):
-    return asyncio.run(profiled(known, "math", list(known.model_pool()), environment(known), TRAIN))
+def table(known: Profile, client: Client | None = None):
+    asked = StepModels(environment(known, client))
+    return asyncio.run(profiled(known, "math", list(known.model_pool()), asked, TRAIN))
 
 
 def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
@@ -78,14 +79,12 @@ class Refusing(Wordy):
 @pytest.mark.parametrize("refused", WORDS)
 def test_a_model_that_takes_no_prompt_costs_what_the_one_with_the_longest_answers_does(refused):
     known = profile()
-    asked = environment(known, Refusing(refused))
-    made = asyncio.run(profiled(known, "math", list(WORDS), asked, TRAIN))
+    made = table(known, Refusing(refused))
     cost = with_lengths(known, "math", made).cost_model("math")
     assert cost.single("small") == cost.single("large") > 0
     assert made.set_index("model").loc[refused, "accuracy"] == 0
-    asked = environment(known, Refusing(*WORDS))
     with pytest.raises(DataError, match=r"it takes 2048.*splits.shots"):
-        asyncio.run(profiled(known, "math", list(WORDS), asked, TRAIN))
+        table(known, Refusing(*WORDS))
 
 
 def test_measured_costs_are_what_graphs_cost_or_a_little_more():

@@ -38,6 +38,7 @@ from ttsgraph.stages.trials import (
     trial_cases,
 )
 from ttsgraph.stages.trials import test_cases as rivals
+from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import questions_table
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
@@ -109,13 +110,14 @@ def test_the_found_graph_is_compared_within_the_same_budget():
     sweep = pd.DataFrame(rows, columns=["sweep", "label", "accuracy", "budget_units", "graph"])
     found = parallel(["gemma-3-1b"] * 3, "gemma-3-1b", "voter")
     alone = pd.DataFrame([{"model": "gemma-3-1b", "accuracy": 0.4}])
-    cases = rivals(found, sweep, alone, Budget(COST, 40.0, 80))
+    cases = rivals(found, sweep, alone, Budget(COST, 40.0, 80), get_task("math"))
     arms = [case.columns["arm"] for case in cases]
     assert arms == ["found", "single", "self_consistency", "fixed_topology"]
     assert all(COST.graph_cost(case.graph) <= 40.0 for case in cases)
     assert cases[2].graph.model_counts() == {"gemma-3-1b": 41}
     assert cases[3].columns["label"] == "width: b"
-    checked = rivals(found, sweep, alone, Budget(COST, 40.0, 80), check="verifier")[3]
+    of_roles = Budget(COST, 40.0, 80, roles=("assistant", "verifier"))
+    checked = rivals(found, sweep, alone, of_roles, get_task("humaneval"))[2]
     assert checked.columns["arm"] == "best_of_n"
     assert checked.graph.model_counts() == {"gemma-3-1b": 41}
     assert {node.stop.rule for node in checked.graph.nodes if node.waves} == {"passed"}

@@ -259,10 +259,6 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     # The steps use an environment only to evaluate graphs, so a rehearsal can replace it.
     asked = StepModels(cast(Environment, rehearsal))
 
-    def tested(project: Project) -> ToAsk[object]:
-        test = final.evaluate(project, METHOD)
-        return lambda asked: test.asked(asked.environment)
-
     plan: dict[str, Callable[[Project], ToAsk[object]]] = {
         "profile": before.profile,
         "pilot": before.pilot,
@@ -271,7 +267,7 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
         plan["init_family"] = steps.init_family
         plan["init_instances"] = steps.init_instances
         plan["search"] = lambda project: steps.search(project, METHOD)
-        plan["evaluate"] = tested
+        plan["evaluate"] = lambda project: final.evaluate(project, METHOD)
     found: dict[str, Counter[Kind]] = {}
     for stage, step in plan.items():
         # each step gets a copy, which reads the tables of the steps before it

@@ -36,6 +36,7 @@ from ttsgraph.stages.project import (
     StepModels,
     ToAsk,
     brief_of,
+    pilot,
     profiled,
     scores_of,
     with_lengths,
@@ -47,6 +48,10 @@ from ttsgraph.tasks.base import Question
 
 BySplit = Mapping[str, Sequence[Question]]
 """Questions by split."""
+
+NO_PILOT = pd.DataFrame(
+    columns=["sweep", "label", "budget_units", "accuracy", "latency_s", "n_scored", "graph"]
+)
 
 SHOWN = 20
 """Number of standings that are stored in addition to the contenders of every search."""
@@ -120,12 +125,16 @@ def init_instances(project: Project, both: bool = False) -> ToAsk[pd.DataFrame]:
 
 
 async def started(project: Project, asked: StepModels) -> None:
-    """Run both init steps; a contest runs only once for both."""
-    if not project.profile.init.contest.enabled:
-        await init_family(project)(asked)
-    table = await init_instances(project, both=True)(asked)
+    """Run the steps between the profile and the loop. A contest runs only once for both init steps,
+    and needs no pilot; without a contest, the agent reads the pilot's results.
+    """
     if project.profile.init.contest.enabled:
+        project.folder.write("pilot", NO_PILOT)
+        table = await init_instances(project, both=True)(asked)
         project.folder.write("init_family", table[:0])
+    else:
+        for step in (pilot, init_family, init_instances):
+            await step(project)(asked)
 
 
 async def _contest(project: Project, brief: Brief, asked: StepModels, rounds: bool = True) -> State:
@@ -160,10 +169,7 @@ async def paper_trials(
     their trials (columns of schemas.Trials).
     """
     cases = trials.trial_cases(multisets, brief, init.topologies, rng)
-    batch = train[: init.questions]
-    with asked.shown(len(cases) * len(batch)) as publish:
-        inputs = cases, asked.environment, brief.cost, batch
-        return await trials.evaluate_cases(*inputs, publish)
+    return await asked.scores(cases, brief.cost, train[: init.questions])
 
 
 def _write_preference(
@@ -361,7 +367,7 @@ async def begun_warm(
     `folder`. Raises the same errors as `profiled`.
     """
     profile, task, train = project.profile, project.task, project.questions["train"]
-    new = await profiled(profile, task, newcomers, asked.environment, train)
+    new = await profiled(profile, task, newcomers, asked, train)
     old = before.alone
     kept = old[old["model"].isin(set(profile.model_pool()) - set(newcomers))]
     alone = pd.concat([kept, new], ignore_index=True)
