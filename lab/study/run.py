@@ -71,7 +71,8 @@ class Laboratory:
         for question in self.pool if grades is not None else []:
             for reply, right in zip(replies_to(question), (grades or {})[question.id], strict=True):
                 self.grader.remember(question, reply, right)
-        lengths = {section.kind: section.lengths.value() for section in profile.tasks.values()}
+        tasks = profile.tasks.values()
+        lengths = {each.kind: given for each in tasks if (given := each.lengths.given)}
         self.client = SimulatedClient(profile.simulation, profile.model_pool(), lengths)
         self._starts: dict[str, Start] = {}
 

@@ -122,7 +122,8 @@ def _without_endpoints(profile: Profile, state: Path) -> Client | None:
 
 
 def _simulated(profile: Profile) -> SimulatedClient:
-    lengths = {task.kind: task.lengths.value() for task in profile.tasks.values()}
+    tasks = profile.tasks.values()
+    lengths = {task.kind: given for task in tasks if (given := task.lengths.given)}
     return SimulatedClient(profile.simulation, profile.model_pool(), lengths)
 
 

@@ -27,7 +27,7 @@ from ttsgraph.searching.response.calibration import SAMPLES, expected_leads
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.stages import trials
-from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
+from ttsgraph.stages.project import Project, StepModels, ToAsk
 from ttsgraph.stages.steps import evidence_in, start_of
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
@@ -68,15 +68,17 @@ def evaluate(
     The work raises RunStopped if too many questions are lost, or if the found graph could not be
     scored.
     """
-    folder, profile = project.folder.of_search(method), project.profile
+    folder, profile, brief = project.folder.of_search(method), project.profile, project.brief()
     graph = CollaborationGraph.read(folder.path / "graph.json")
     router = start_of(project).routed
     tables = project.folder.table("pilot"), project.folder.table("profile")
-    budget, kind = profile.budget_on(project.task), project.settings.task
+    known = evidence_in(project, brief.greedy, folder)
+    kind, test = project.settings.task, project.questions["test"]
+    # not the brief's budget: roles that the search may not use compete too
+    budget = profile.budget_on(project.task)
     cases = [*trials.test_cases(graph, *tables, budget, kind, router), *more]
-    test = project.questions["test"]
     few = test[: profile.evaluate.ablation if thorough else 0]
-    without = removals(graph, budget.cost) if few else {}
+    without = removals(graph, brief.cost) if few else {}
     removed = removal_cases(without)
 
     async def work(asked: StepModels) -> TestOutcome:
@@ -92,36 +94,21 @@ def evaluate(
 
             feedbacks = await trials.cases_feedback(cases, grading, test, publish)
             found = await trials.cases_feedback(removed, asked.environment, few, counted)
-        hashes = [case.graph.content_hash for case in removed]
+        outcome = tested(project, cases, feedbacks)
+        folder.write("test", outcome.table)
+        answers = trials.answers_table(outcome.cases, outcome.feedbacks, kind.extract)
+        folder.write("answers", answers)
+        rng = np.random.default_rng([project.seed, 2])
+        losses = predicted_losses(graph, brief, known, rng)
+        hashes = (case.graph.content_hash for case in removed)
         by_hash = dict(zip(hashes, found, strict=True))
-        return write_test(project, folder, tested(project, cases, feedbacks), few, without, by_hash)
+        inputs = graph, outcome.feedbacks[0], few, without, by_hash, losses
+        folder.write("nodes", node_table(project, *inputs))
+        graphs = [case.graph for case in outcome.cases]
+        rng = np.random.default_rng([project.seed, 3])
+        return replace(outcome, leads=expected_leads(graphs, tuple(brief.cost.pool), known, rng))
 
     return work
-
-
-def write_test(
-    project: Project,
-    folder: Folder,
-    found: TestOutcome,
-    few: Sequence[Question],
-    without: Mapping[int, CollaborationGraph],
-    feedbacks: Mapping[str, Feedback],
-) -> TestOutcome:
-    """Write the tables of a test, and return its result with the expected leads. The last three
-    parameters are those of `node_table`.
-    """
-    folder.write("test", found.table)
-    brief = project.brief()
-    known = evidence_in(project, brief.greedy, folder)
-    graphs = [case.graph for case in found.cases]
-    rng = np.random.default_rng([project.seed, 2])
-    losses = predicted_losses(graphs[0], brief, known, rng)
-    inputs = graphs[0], found.feedbacks[0], few, without, feedbacks, losses
-    folder.write("nodes", node_table(project, *inputs))
-    extract = project.settings.task.extract
-    folder.write("answers", trials.answers_table(found.cases, found.feedbacks, extract))
-    rng = np.random.default_rng([project.seed, 3])
-    return replace(found, leads=expected_leads(graphs, tuple(brief.cost.pool), known, rng))
 
 
 def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:
