@@ -117,7 +117,7 @@ class AgentSettings(ClosedModel):
     response_format: AnswerForm = "schema"
     """way to request the form of answers; if an endpoint refuses it, the next weaker one is used"""
     temperature: ClassVar = None
-    """sampling temperature: the endpoint's default, because some reasoning models accept no other"""
+    """sampling temperature: the endpoint's default, as some reasoning models accept no other"""
     max_tokens: PositiveInt = 8192
     """maximum tokens of one answer, its reasoning included"""
     tokens_key: ClassVar[TokensKey] = "max_tokens"
