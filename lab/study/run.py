@@ -27,7 +27,7 @@ from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loo
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.project import StepModels, brief_of, scores_of
 from ttsgraph.stages.steps import contest_of, paper_trials
-from ttsgraph.stages.trials import evaluate_cases, single_cases, start_trial, trials_of
+from ttsgraph.stages.trials import single_cases, start_trial, trials_of
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions
@@ -160,7 +160,8 @@ async def with_singles(brief: Brief, environment: Environment, train: list[Quest
     """Return a copy of the brief with each model's accuracy in a single call, measured as in the
     profile stage.
     """
-    profile = await evaluate_cases(single_cases(brief.cost.pool), environment, brief.cost, train)
+    cases = single_cases(brief.cost.pool)
+    profile = await StepModels(environment).scores(cases, brief.cost, train)
     return replace(brief, single_scores=scores_of(profile))
 
 

@@ -20,6 +20,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import Gate, Stop
 from ttsgraph.runtime.clients import ask_graph
+from ttsgraph.scaffold.cells import json_lines
 from ttsgraph.tasks.base import TASKS
 from ttsgraph.tasks.words import ExactTask
 
@@ -47,7 +48,7 @@ class Telling(StubServer):
 
 def deployed(folder: Path, url: str, graph: CollaborationGraph) -> DeployedVersion:
     rows = [{"question": f"q{k}?", "answer": f"{k}"} for k in range(20)]
-    (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "qa.jsonl").write_text(json_lines(rows))
     variants = {"curt": {"temperature": 0.0, "stop": ["ENDS"], "instruction": "Be curt."}}
     shared = {"base_url": url, "price": 1.0}
     models = {

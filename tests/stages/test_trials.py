@@ -27,16 +27,10 @@ from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.stages import schemas
 from ttsgraph.stages.final import node_table, predicted_losses, removal_cases, removals
-from ttsgraph.stages.project import Folder, Project
+from ttsgraph.stages.project import Folder, Project, StepModels
 from ttsgraph.stages.schemas import Nodes, read_table, write_table
 from ttsgraph.stages.steps import contest_evidence, known_evidence
-from ttsgraph.stages.trials import (
-    cases_feedback,
-    evaluate_cases,
-    pilot_cases,
-    start_trial,
-    trial_cases,
-)
+from ttsgraph.stages.trials import cases_feedback, pilot_cases, start_trial, trial_cases
 from ttsgraph.stages.trials import test_cases as rivals
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import questions_table
@@ -80,7 +74,7 @@ def test_a_multiset_whose_questions_the_infrastructure_lost_stops_the_run():
 
     cases = trial_cases([{"gemma-3-1b": 1}], BRIEF, 1, np.random.default_rng(0))
     with pytest.raises(RunStopped, match=r"2 of 2 questions unscored .no route to host"):
-        asyncio.run(evaluate_cases(cases, Down(), COST, [None] * 2))
+        asyncio.run(StepModels(Down()).scores(cases, COST, [None] * 2))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -189,9 +189,12 @@ class StepModels:
     async def scores(
         self, cases: Sequence[Case], cost: CostModel, questions: Sequence[Question]
     ) -> pd.DataFrame:
-        """Return the table of `trials.evaluate_cases`, and show its progress."""
+        """Return one row per case that could be scored: its columns, its graph and its scores.
+        Raises RunStopped if a case lost too many questions, or if no case could be scored.
+        """
         with self.shown(len(cases) * len(questions)) as publish:
-            return await trials.evaluate_cases(cases, self.environment, cost, questions, publish)
+            found = await trials.cases_feedback(cases, self.environment, questions, publish)
+        return trials.cases_table(*trials.scored(cases, found), cost)
 
 
 ToAsk = Callable[[StepModels], Awaitable[T]]

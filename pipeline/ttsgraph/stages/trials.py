@@ -1,6 +1,6 @@
 """Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the
 arms of the test comparison. Most functions list graphs to run, or process results;
-`evaluate_cases` runs the graphs.
+`cases_feedback` runs the graphs.
 """
 
 import json
@@ -44,20 +44,6 @@ class Case:
 
     def __str__(self) -> str:
         return ", ".join(self.columns.values())
-
-
-async def evaluate_cases(
-    cases: Sequence[Case],
-    environment: Evaluator,
-    cost: CostModel,
-    questions: Sequence[Question],
-    publish: Publish = ignore,
-) -> pd.DataFrame:
-    """Return one row per case that could be scored: its columns, its graph and its scores. Raises
-    RunStopped if a case lost too many questions, or if no case could be scored.
-    """
-    feedbacks = await cases_feedback(cases, environment, questions, publish)
-    return cases_table(*scored(cases, feedbacks), cost)
 
 
 def scored(
