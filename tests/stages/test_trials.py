@@ -28,7 +28,6 @@ from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.stages import schemas
 from ttsgraph.stages.final import node_table, predicted_losses, removal_cases, removals
 from ttsgraph.stages.project import Folder, Project, StepModels
-from ttsgraph.stages.schemas import Nodes, read_table, write_table
 from ttsgraph.stages.steps import contest_evidence, known_evidence
 from ttsgraph.stages.trials import cases_feedback, pilot_cases, start_trial, trial_cases
 from ttsgraph.stages.trials import test_cases as rivals
@@ -130,11 +129,9 @@ def contest(profile):
 
 
 @pytest.fixture(scope="module")
-def again(contest, tmp_path_factory):
-    """The contest's evidence after it was written and read."""
-    path = tmp_path_factory.mktemp("evidence") / "evidence.parquet"
-    write_table(contest_evidence(contest), schemas.Evidence, path)
-    table = read_table(schemas.Evidence, path, "init_instances")
+def again(contest):
+    """The contest's evidence, from its table."""
+    table = schemas.check(contest_evidence(contest), schemas.Evidence, "evidence")
     return known_evidence(table, dict(enumerate(contest.feedbacks)), QUESTIONS, frozenset())
 
 
@@ -180,9 +177,7 @@ def test_a_sink_is_left_out_only_where_one_node_remains_and_equal_rests_are_trie
     assert case.graph.content_hash == parallel([SMALL] * 4, LARGE, "fuser").content_hash
 
 
-def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(
-    profile, cost, tmp_path
-):
+def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(profile, cost):
     graph = parallel([SMALL, SMALL, LARGE], LARGE, "fuser")
     questions = questions_of(profile, "math", 30)
     environment = simulated(profile, "math").with_node_grades()
@@ -196,8 +191,7 @@ def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(
     project = Project(profile, "math", 0, Folder.temporary())
     project.folder.write("questions", questions_table({"train": questions, "val": questions}))
     nodes = node_table(project, graph, whole, questions, without, by_hash, {})
-    write_table(nodes, Nodes, tmp_path / "nodes.parquet")
-    table = read_table(Nodes, tmp_path / "nodes.parquet", "evaluate").set_index("node")
+    table = schemas.check(nodes, schemas.Nodes, "nodes").set_index("node")
     assert math.isclose(table["cost_share"].sum(), 1)
     assert math.isclose(table["budget_units"].sum(), cost.graph_cost(graph))
     assert table["calls"].sum() == sum(feedback.usage.calls for feedback in feedbacks)

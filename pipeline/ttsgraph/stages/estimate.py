@@ -70,10 +70,10 @@ OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
 
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
-    """Return the estimated calls by stage with their cost, for one task and one method, and the
-    `expected` cost of `ttsgraph run` with its range. Seconds are estimated only if the engine has
-    `effective_tflops`, or if every model has a `speed`; they assume full concurrency. Raises
-    BudgetError if no call fits the budget, and SettingsError if lengths are not known.
+    """Return the estimated calls by stage, for one task and one method, and the `expected` cost of
+    `ttsgraph run` with its range. Seconds are estimated only if the engine has `effective_tflops`,
+    or if every model has a `speed`; they assume full concurrency. Raises BudgetError if no call
+    fits the budget, and SettingsError if lengths are not known.
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
@@ -86,23 +86,20 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     table = pd.DataFrame(used).T
     calls = {stage: round(count) for stage, count in table["calls"].items()}
     by_stage = {stage: count for stage, count in calls.items() if stage in of_run}
-    total, run = table.sum(), table.loc[[*by_stage]].sum()
-    expected = {
-        "task": task,
-        "calls": by_stage | {"total": round(run["calls"])},
-        "seconds": run["seconds"] or None,
-    }
+    run = table.loc[[*by_stage]].sum()
+    dollars = run["dollars"] + _judging(profile.task(task).task, run)
     note = "for one method; calls that the cache answers are not counted"
     if profile.budget.limits == "mean":
         note += "; the budget limits what a question costs on average"
     return {
         "task": task,
-        "expected": expected | _dollars(run["dollars"] + _judging(profile.task(task).task, run)),
+        "expected": {
+            "calls": by_stage | {"total": round(run["calls"])},
+            "dollars": dollars,
+            "dollars_between": [dollars / RANGE, dollars * RANGE],
+            "seconds": run["seconds"] or None,
+        },
         "calls": calls | {"total": sum(calls.values())},
-        "prompt_tokens": round(total["prompt_tokens"]),
-        "generated_tokens": round(total["generated_tokens"]),
-        **_dollars(total["dollars"]),
-        "seconds": total["seconds"] or None,
         "agent": _agent(profile),
         "note": note,
     }
@@ -116,10 +113,6 @@ def _judging(kind: Task, run: pd.Series[float]) -> float:
     read = run["prompt_tokens"] + 2 * run["generated_tokens"] + JUDGE_READS * run["calls"]
     written = JUDGE_WRITES * run["calls"]
     return JUDGED * sum(price_of(each.price).dollars(read, written) for each in judges)
-
-
-def _dollars(value: float) -> dict[str, Any]:
-    return {"dollars": value, "dollars_between": [value / RANGE, value * RANGE]}
 
 
 def _used(

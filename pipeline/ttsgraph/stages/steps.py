@@ -4,6 +4,7 @@ one method, and a warm search after models have joined the pool.
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -302,19 +303,18 @@ def known_evidence(
         for node in graph.nodes
     }
     ids = {question.id for question in questions}
-    answers: dict[int, dict[str, dict[int, NodeResult]]] = {}
+    answers: dict[int, dict[str, dict[int, NodeResult]]] = defaultdict(lambda: defaultdict(dict))
     rows: Iterable[Any] = table.itertuples(index=False)
     for place, row in enumerate(rows):
-        number, question, node = row.candidate_id, row.question_id, row.node
-        known = (number, row.graph_hash, node, row.role, row.is_sink) in expected
-        if not known or question not in ids:
+        node = row.candidate_id, row.graph_hash, row.node, row.role, row.is_sink
+        if node not in expected or row.question_id not in ids:
             raise DataError(
-                f"evidence.parquet: row {place}: expected a node in candidate {number}'s graph and"
-                f" a known question, found node {node} ({row.role}) and question {question!r}"
+                f"evidence.parquet: row {place}: expected a node in candidate {row.candidate_id}'s"
+                f" graph and a known question, found node {row.node} ({row.role}) and question"
+                f" {row.question_id!r}"
             )
         form = "" if row.answer == NO_FORM else str(row.answer)
-        of_graph = answers.setdefault(number, {})
-        of_graph.setdefault(question, {})[node] = NodeResult(row.correct, form)
+        answers[row.candidate_id][row.question_id][row.node] = NodeResult(row.correct, form)
     result = Evidence(questions, greedy)
     for number, of_graph in sorted(answers.items()):
         sink = graphs[number].sink
