@@ -1,9 +1,8 @@
 """Estimated cost of a run: new calls (not answered by a cache), tokens, dollars and seconds.
 
 The run is rehearsed: its stages evaluate graphs as in a real run, but with made-up grades, and only
-calls that don't repeat an earlier call are counted. Two calls are equal if their models, roles,
-draw numbers and preceding calls are equal. Graphs with a common part therefore share that part's
-calls, as with a call cache.
+calls that don't repeat an earlier call are counted (`call_signatures`). Graphs with a common part
+share that part's calls, as with a call cache.
 
 A contest learns which graphs to try, so its calls can't be rehearsed. Their number is estimated per
 question, up to the contest's limit. The rates (BEGUN, EACH, HELD) were counted in runs over stubs,
@@ -30,6 +29,7 @@ from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
 from ttsgraph.searching.agent.base import ANSWERS
 from ttsgraph.searching.methods.forms import PROBE_SHARE
+from ttsgraph.searching.response.evidence import call_signatures
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import final, steps
 from ttsgraph.stages import project as before
@@ -219,19 +219,11 @@ class Rehearsal(Evaluator):
         return found
 
     def _asked(self, graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
-        """Yield the key and the kind of each call that a graph makes."""
-        keys: dict[int, int] = {}
-        draws: Counter[Kind] = Counter()
-        for i in graph.order:
-            node, reads = graph.node(i), graph.reads[i]
-            after = tuple(keys[p] for p in reads)
-            alike = (node.model, len(reads))
+        """Yield the signature and the kind of each call that a graph makes."""
+        for i, signature in call_signatures(graph).items():
+            node = graph.node(i)
             if get_role(node.role).calls_model:
-                keys[i] = hash((node.role, *alike, draws[alike], after))
-                draws[alike] += 1
-                yield keys[i], alike
-            else:
-                keys[i] = hash((node.role, after))
+                yield signature, (node.model, len(graph.reads[i]))
 
 
 async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
