@@ -22,7 +22,7 @@ import pandas as pd
 
 from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
-from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
+from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, get_role
 from ttsgraph.pool.judge import JudgeTask
@@ -122,22 +122,24 @@ def _used(
     call are multiplied by `more`.
     """
     found = dict.fromkeys(("calls", "prompt_tokens", "generated_tokens", "dollars", "seconds"), 0.0)
-    tflops = None if cost.pool.unknown else profile.engine.effective_tflops
-    by_speed = all(spec.speed for spec in cost.pool.values())
+    pool, tflops = cost.pool, profile.engine.effective_tflops
+    dollars = CostModel(pool, cost.lengths, "dollars")
+    clock, per_second = None, 1.0
+    if tflops is not None and not pool.unknown:
+        clock, per_second = CostModel(pool, cost.lengths, "flops"), tflops * 1e12
+    elif all(spec.speed for spec in pool.values()):
+        clock = CostModel(pool, cost.lengths, "runtime")
+        per_second = profile.engine.concurrency
     for (name, reads), count in kinds.items():
-        spec, lengths, times = cost.pool[name], cost.lengths[name], count * more
+        lengths, times = cost.lengths[name], count * more
+        found["calls"] += count
         prompt = lengths.prompt_tokens + reads * lengths.per_answer
         written = lengths.generated_tokens + reads * lengths.more_tokens
-        found["calls"] += count
         found["prompt_tokens"] += times * prompt
         found["generated_tokens"] += times * written
-        found["dollars"] += times * spec.price.dollars(prompt, written)
-        if tflops is not None:
-            flops = np.dot(flops_coefficients(spec, lengths), (reads**2, reads, 1))
-            found["seconds"] += times * float(flops) / (tflops * 1e12)
-        elif by_speed and spec.speed is not None:
-            each = spec.speed[0] * prompt + spec.speed[1] * written
-            found["seconds"] += times * each / profile.engine.concurrency
+        found["dollars"] += times * dollars.call_cost(name, reads)
+        if clock is not None:
+            found["seconds"] += times * clock.call_cost(name, reads) * clock.unit / per_second
     return found
 
 
