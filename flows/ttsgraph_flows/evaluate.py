@@ -2,10 +2,12 @@
 the selected graph.
 """
 
+from functools import partial
 from typing import Any
 
 from prefect import flow
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.files import json_text, write_text
 from ttsgraph.stages import final, records
 from ttsgraph_flows.live import live
@@ -32,13 +34,14 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     records.read_found(stage.results / method)
     test = final.evaluate(stage, method)
     name = f"evaluate-{method}"
-    with live(f"evaluate {task} {method}", test.total) as publish:
-        tested = test.write(*stage.with_models(lambda env: test.asked(env, publish), name))
-        scores = dict(zip(tested.table["arm"], tested.table["accuracy"], strict=True))
-        write_text(stage.results / method / "scores.json", json_text(scores))
-        stage.write_calls(name)
-        stage.record(name, tested.table, stage.results / method / "test.parquet")
-        publish(_select(stage, method, tested))
+    label = f"evaluate {task} {method}"
+    with stage.metered(name) as meter:
+        tested = stage.with_agent(test, meter, needed=False, shown=partial(live, label))
+    scores = dict(zip(tested.table["arm"], tested.table["accuracy"], strict=True))
+    write_text(stage.results / method / "scores.json", json_text(scores))
+    stage.write_calls(name)
+    stage.record(name, tested.table, stage.results / method / "test.parquet")
+    say(f"{label}: {_select(stage, method, tested)}")
 
 
 def _select(stage: Stage, method: str, tested: final.TestOutcome) -> str:

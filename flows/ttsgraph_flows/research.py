@@ -30,7 +30,7 @@ from ttsgraph.stages import final, schemas, steps
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import TABLES, Folder, StepModels
 from ttsgraph.stages.records import ResearchRecord, StartRecord, read_record, write_record
-from ttsgraph.stages.trials import cases_feedback
+from ttsgraph.stages.trials import cases_feedback, test_cases
 from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import Challenger, sealed
 from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of, with_this_python
@@ -223,11 +223,11 @@ def _warm(
 
 def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> final.TestOutcome:
     """Test the found graph and its rivals, except rivals with models that left the pool."""
-    pool = again.profile.cost_model(again.task).pool
+    budget, kind = again.profile.budget_on(again.task), again.settings.task
     graphs = map(CollaborationGraph.from_json, pilot["graph"])
-    there = [all(name in pool for name in graph.model_counts()) for graph in graphs]
+    there = [all(name in budget.cost.pool for name in graph.model_counts()) for graph in graphs]
     alone = again.folder.table("profile")
-    cases = final.arms_in(again.profile, again.task, found, pilot[there], alone)
+    cases = test_cases(found, pilot[there], alone, budget, kind)
     test = again.questions["test"]
     asked = again.with_models(lambda env: cases_feedback(cases, env, test), "evaluate-warm")
     return final.tested(again, cases, asked)

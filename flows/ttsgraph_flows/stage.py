@@ -5,7 +5,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager as AsyncContext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,13 +16,13 @@ from ttsgraph.base.ending import say
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.judging import checked, judged_line
+from ttsgraph.evaluation.judging import judged_line
 from ttsgraph.evaluation.progress import Publish, Shown, ignore, unseen
-from ttsgraph.models.client import Chat
 from ttsgraph.models.recording import Call, write_calls
 from ttsgraph.runtime import workers
-from ttsgraph.runtime.clients import open_agent, open_cache, open_client
-from ttsgraph.runtime.limits import Account, Meter, MeteredClient, lines_of
+from ttsgraph.runtime.asking import asking
+from ttsgraph.runtime.clients import open_cache
+from ttsgraph.runtime.limits import Account, Meter
 from ttsgraph.runtime.workers import Carry, StoreAddress
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.identity import digest
@@ -153,28 +152,20 @@ class Stage(Project):
         shots = self.questions["shots"]
         self.grader()  # raises early, before any call is paid for, if answers can't be graded
 
+        def tell(line: str) -> None:
+            say(f"{self.task}: {line}")
+
         async def run(carry: Carry | None, asks: StoreAddress | None = None) -> T:
-            speaking: AsyncContext[Chat | None] = contextlib.nullcontext()
-            if needed:
-                speaking = open_agent(self.profile, STATE, meter, self.calls)
-            async with open_client(self.profile) as client, meter.watched(), speaking as speak:
-                environment = workers.environment_for(self.profile, self.task, client, shots)
-                limited = partial(MeteredClient, meter=meter, pool=environment.paid)
-                environment.client = client.recording(self.calls, limited)
-                if line := await checked(environment.task, environment.client):
-                    say(f"{self.task}: {line}")
+            async with asking(self, meter, self.calls, tell, needed) as asked:
+                environment = asked.environment
                 if carry is not None:
                     order = workers.order_of(self.profile, self.task, shots, STATE, asks)
                     spread = order, carry, self.profile.workers.count, self.calls, meter
                     environment = workers.SpreadEnvironment(environment, *spread)
-                try:
-                    done = await work(StepModels(environment, speak, shown))
-                finally:
-                    for line in lines_of(self.calls):
-                        say(f"{self.task}: {line}")
-                if environment.grader.judged:
-                    say(f"{self.task}: {judged_line(environment.grader.judged)}")
-                return done
+                done = await work(StepModels(environment, asked.speak, shown))
+            if environment.grader.judged:
+                tell(judged_line(environment.grader.judged))
+            return done
 
         if self.profile.workers.kind == "local":
             return step("ask the models", lambda: asyncio.run(run(None)))

@@ -96,8 +96,7 @@ def _write_results(stage: Stage) -> None:
     made_up = SyntheticEnvironment(task, prompt, sampling, stage.profile.model_pool(), Client())
     with rare_collections():
         asyncio.run(steps.search(stage, METHOD)(StepModels(made_up)))
-    test = final.evaluate(stage, METHOD)
-    test.write(*asyncio.run(test.asked(made_up)))
+    asyncio.run(final.evaluate(stage, METHOD)(StepModels(made_up)))
     path = stage.questions_path
     splits = {split: len(rows) for split, rows in stage.questions.items()}
     dataset = {"path": path.as_posix(), "md5": md5(path), "splits": splits}

@@ -12,10 +12,9 @@ from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.final import arms_in
 from ttsgraph.stages.project import Folder, Project, StepModels
 from ttsgraph.stages.steps import PreviousSearch, begun_warm
-from ttsgraph.stages.trials import cases_feedback
+from ttsgraph.stages.trials import cases_feedback, test_cases
 
 NEWCOMER = "newcomer"
 
@@ -45,8 +44,9 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     bench = Bench(grading)
     found, _ = await find(searcher, settings, bench, questions["train"], questions["val"])
     now = replace(now, folder=folder)
-    known = now.profile, task, found.graph, last.folder.table("pilot"), now.folder.table("profile")
-    cases = arms_in(*known)
+    tables = last.folder.table("pilot"), folder.table("profile")
+    budget, kind = now.profile.budget_on(task), now.settings.task
+    cases = test_cases(found.graph, *tables, budget, kind)
     feedbacks = await cases_feedback(cases, environment, questions["test"])
     arms = arms_of(cases, feedbacks, now.profile.cost_model(task))
     return choose(arms, profile.deploy.margin)

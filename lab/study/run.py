@@ -29,7 +29,7 @@ from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loo
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.project import StepModels, brief_of, scores_of
 from ttsgraph.stages.steps import contest_of, paper_trials
-from ttsgraph.stages.trials import evaluate_cases, single_cases, start_trial, trials_of
+from ttsgraph.stages.trials import single_cases, start_trial, trials_of
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions
@@ -73,7 +73,8 @@ class Laboratory:
         for question in self.pool if grades is not None else []:
             for reply, right in zip(replies_to(question), (grades or {})[question.id], strict=True):
                 self.grader.remember(question, reply, right)
-        lengths = {section.kind: section.lengths.value() for section in profile.tasks.values()}
+        tasks = profile.tasks.values()
+        lengths = {each.kind: given for each in tasks if (given := each.lengths.given)}
         self.client = SimulatedClient(profile.simulation, profile.model_pool(), lengths)
         self._starts: dict[str, Start] = {}
 
@@ -161,7 +162,8 @@ async def with_singles(brief: Brief, environment: Environment, train: list[Quest
     """Return a copy of the brief with each model's accuracy in a single call, measured as in the
     profile stage.
     """
-    profile = await evaluate_cases(single_cases(brief.cost.pool), environment, brief.cost, train)
+    cases = single_cases(brief.cost.pool)
+    profile = await StepModels(environment).scores(cases, brief.cost, train)
     return replace(brief, single_scores=scores_of(profile))
 
 

@@ -19,6 +19,7 @@ from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import Gate, Stop
+from ttsgraph.scaffold.cells import json_lines
 from ttsgraph.tasks.base import TASKS
 from ttsgraph.tasks.words import ExactTask
 
@@ -46,7 +47,7 @@ class Telling(StubServer):
 
 def deployed(folder: Path, url: str, graph: CollaborationGraph) -> DeployedVersion:
     rows = [{"question": f"q{k}?", "answer": f"{k}"} for k in range(20)]
-    (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "qa.jsonl").write_text(json_lines(rows))
     variants = {"curt": {"temperature": 0.0, "stop": ["ENDS"], "instruction": "Be curt."}}
     shared = {"base_url": url, "price": 1.0}
     models = {

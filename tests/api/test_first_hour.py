@@ -1,7 +1,8 @@
 """Three commands, no edit: from questions and URLs to a served graph, at providers with habits."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.support.service import chat, client_of, serving
 from tests.support.stub_server import Answer, serve
 from ttsgraph.base.errors import EndpointError, InputError
 from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
+from ttsgraph.scaffold.cells import json_lines
 from ttsgraph.scaffold.providers import Provider, candidates
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.tasks import get_task
@@ -21,20 +23,15 @@ from ttsgraph.tasks import get_task
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Delhi", "Seoul")
 
 
-PRICE = {"": {"prompt": 1.0, "completion": 2.0}}
-
-
 def capitals(count: int = 60) -> dict[str, str]:
     return {f"What is the capital of land number {k}?": CITIES[k % 8] for k in range(count)}
 
 
-def jsonl(path: Path, known: dict[str, str]) -> Path:
-    rows = [{"prompt": q, "Correct Answer": a} for q, a in known.items()]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def init(folder: Path, file: Path, *more: str) -> str:
+def init(folder: Path, known: dict[str, str], *more: str, name: str = "qa") -> str:
+    """Make a project in a folder, with these questions and their answers."""
+    file = folder.with_name(f"{name}.jsonl")
+    rows = ({"prompt": question, "Correct Answer": known[question]} for question in known)
+    file.write_text(json_lines(rows))
     return done("init", str(folder), "--questions", str(file), *more)
 
 
@@ -50,7 +47,7 @@ def test_init_finds_out_how_models_want_to_be_asked_and_whether_they_reason(tmp_
     skills = {"org/a": 0.6, "org/text-embed": 0.1}
     stub = Quirky(skills, known=known, refuses=("temperature",), thinks=900)
     with serve(stub) as url:
-        init(tmp_path / "mine", jsonl(tmp_path / "qa.jsonl", known), "--url", url, *PRICES)
+        init(tmp_path / "mine", known, "--url", url, *PRICES)
     made = profile(tmp_path / "mine")
     assert list(made["pool"]) == ["a"]
     assert made["pool"]["a"]["left_out"] == ["temperature"]
@@ -61,14 +58,13 @@ def test_init_finds_out_how_models_want_to_be_asked_and_whether_they_reason(tmp_
 
 def test_two_providers_have_their_own_keys_and_prices(tmp_path, monkeypatch):
     known = capitals()
-    file = jsonl(tmp_path / "qa.jsonl", known)
     keys = {"FIRST_KEY": "key-of-first-0123456789", "SECOND_KEY": "key-of-second-0123456789"}
     stubs = []
     for (name, key), prices in zip(keys.items(), ((1, 2), (5, 9)), strict=True):
         monkeypatch.setenv(name, key)
         stubs.append(Quirky({"same": 0.5}, prices, known, key=key, lists_prices=True))
     with serve(stubs[0]) as one, serve(stubs[1]) as two:
-        init(tmp_path / "mine", file, "--url", one, "--key-env", "FIRST_KEY", "--budget", ".002")
+        init(tmp_path / "mine", known, "--url", one, "--key-env", "FIRST_KEY", "--budget", ".002")
         monkeypatch.chdir(tmp_path / "mine")
         done("add", "--url", two, "--key-env", "SECOND_KEY", "--price", "same=7,8")
     mine = list(profile(tmp_path / "mine")["pool"].values())
@@ -80,16 +76,14 @@ def test_two_providers_have_their_own_keys_and_prices(tmp_path, monkeypatch):
 
 def test_a_judge_is_one_of_the_models_and_part_of_the_estimate(tmp_path, monkeypatch):
     known = capitals()
-    file = jsonl(tmp_path / "qa.jsonl", known)
     expected = []
     with serve(Quirky({"a": 0.6, "x/llama 3@v1:free": 0.6}, known=known)) as url:
         prices = ("--price", "a=3,9", "--price", "llama-3-v1-free=1,2")
         for name, kind in (("judged", "judge"), ("plain", "exact")):
-            init(tmp_path / name, file, "--url", url, *prices, "--kind", kind)
+            init(tmp_path / name, known, "--url", url, *prices, "--kind", kind)
             monkeypatch.chdir(tmp_path / name)
             expected.append(json.loads(done("estimate", "--json"))["expected"]["dollars"])
-        free = ("--price", "0")
-        init(tmp_path / "free", file, "--url", url, *free)
+        init(tmp_path / "free", known, "--url", url, "--price", "0")
     made = profile(tmp_path / "judged")
     assert list(made["pool"]) == ["a", "llama-3-v1-free"]
     assert list(made["tasks"]["qa"]["grading"]["models"]) == ["a"]
@@ -108,14 +102,11 @@ def test_three_commands_lead_to_a_graph(tmp_path, monkeypatch, habit):
         "refuses": {"refuses": ("temperature", "top_p", "max_tokens")},
     }
     known = capitals(100)
-    file = jsonl(tmp_path / "my.jsonl", known)
     monkeypatch.setenv("MY_KEY", KEY)
     stub = Quirky({"small": 0.5, "large": 0.8}, known=known, key=KEY, **habits[habit])
     with serve(stub) as url:
-        keyed = ("--url", url, "--key-env", "MY_KEY", *PRICES)
-        init(tmp_path / "mine", file, *keyed)
-        before = stub.refused
-        asked = stub.dollars
+        init(tmp_path / "mine", known, "--url", url, "--key-env", "MY_KEY", *PRICES, name="my")
+        before, asked = stub.refused, stub.dollars
         monkeypatch.chdir(tmp_path / "mine")
         expected = json.loads(done("estimate", "--json"))["expected"]
         assert "next: ttsgraph serve results/mine/my/found" in done("run", "--limit", "5")
@@ -148,10 +139,20 @@ def listed(*models: dict[str, Any]) -> Callable[[str, dict[str, str]], Answer]:
     return lambda path, headers: (200, {}, body) if path.endswith("/models") else (404, {}, "{}")
 
 
+@contextmanager
+def provider(*models: dict[str, Any]) -> Iterator[str]:
+    """The URL of a provider that lists these models."""
+    stub = Quirky({})
+    stub.lists = listed(*models)
+    with serve(stub) as url:
+        yield url
+
+
 def nothing_listed(path: str, headers: dict[str, str]) -> Answer:
     return 404, {}, json.dumps({"error": {"message": "not found"}})
 
 
+PRICE = {"prompt": 1.0, "completion": 2.0}
 A_TOKEN = {"prompt": "0.000001", "completion": "0.000002"}
 PROVIDERS: dict[str, tuple[Callable[[str, dict[str, str]], Answer], tuple[str, ...]]] = {
     "no prices": (listed({"id": "small"}, {"id": "large"}, {"id": "text-embedding-3"}), PRICES),
@@ -165,23 +166,15 @@ def test_init_reads_what_a_provider_lists(name, tmp_path, monkeypatch):
     stub = Quirky({"small": 0.5, "large": 0.9}, known=capitals(40))
     stub.lists, more = PROVIDERS[name]
     with serve(stub) as url:
-        said = init(
-            tmp_path / "mine", jsonl(tmp_path / "my.jsonl", stub.known), "--url", url, *more
-        )
-    assert "40 questions: 16 for the search, 8 for validation, 16 for the test" in said
+        init(tmp_path / "mine", stub.known, "--url", url, *more)
     monkeypatch.chdir(tmp_path / "mine")
     pool = load_profile("mine").pool
     assert set(pool) == {"small", "large"}
-    assert all(model.price == {"prompt": 1.0, "completion": 2.0} for model in pool.values())
-    lines = done("estimate").splitlines()
-    assert len(lines) == 3
-    assert lines[0].startswith("my: ttsgraph run is expected to cost $")
+    assert all(model.price == PRICE for model in pool.values())
 
 
 def test_a_model_without_a_price_that_nobody_asked_for_stops_nothing():
-    stub = Quirky({})
-    stub.lists = listed({"id": "org/known", "pricing": A_TOKEN}, {"id": "org/other"})
-    with serve(stub) as url:
+    with provider({"id": "org/known", "pricing": A_TOKEN}, {"id": "org/other"}) as url:
         pool, lines = candidates(Provider(url), {})
         assert set(pool) == {"known"}
         assert "--price other=" in lines[0]
@@ -193,7 +186,7 @@ def test_a_server_that_is_down_is_named_before_a_model_is_called():
     stub = Quirky({})
     stub.lists = lambda path, headers: (502, {}, "Bad Gateway")
     with serve(stub) as url, pytest.raises(EndpointError, match="502"):
-        candidates(Provider(url, models=("small",), prices=PRICE), {})
+        candidates(Provider(url, models=("small",), prices={"": PRICE}), {})
     assert not stub.requests
 
 
@@ -215,9 +208,7 @@ def test_of_many_questions_it_is_said_how_many_are_used(tmp_path):
 
 
 def test_of_many_models_some_are_chosen_by_a_pattern():
-    stub = Quirky({})
-    stub.lists = listed(*({"id": f"org/m{k}", "pricing": A_TOKEN} for k in range(30)))
-    with serve(stub) as url:
+    with provider(*({"id": f"org/m{k}", "pricing": A_TOKEN} for k in range(30))) as url:
         with pytest.raises(InputError, match="--model 'org/m0,org/m1'"):
             candidates(Provider(url), {})
         pool, _ = candidates(Provider(url, models=("*/m1*", "m7")), {})

@@ -1,6 +1,5 @@
 """Mistakes of a first hour: each ends with one line that says what to do; nothing is lost."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from tests.support.cli import PRICES, done
 from tests.support.project import ROOT
 from tests.support.quirky import Quirky
 from tests.support.stub_server import serve
+from ttsgraph.scaffold.cells import json_lines
 
 ROWS = [{"question": f"What follows {k}?", "answer": f"It is {k + 1}"} for k in range(40)]
 KNOWN = {row["question"]: row["answer"] for row in ROWS}
@@ -26,8 +26,8 @@ class Place:
     folder: Path
     url: str
 
-    def file(self, name: str, text: str) -> str:
-        (self.folder / name).write_text(text)
+    def file(self, name: str = "qa.jsonl", count: int = len(ROWS)) -> str:
+        (self.folder / name).write_text(json_lines(ROWS[:count]))
         return str(self.folder / name)
 
     def simulated(self) -> str:
@@ -36,10 +36,6 @@ class Place:
 
     def init(self, *more: str, name: str = "new", file: str = "qa.jsonl") -> list[str]:
         return ["init", name, "--questions", file, "--url", self.url, *PRICES, *more]
-
-
-def lines(rows: list[dict[str, str]]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def edited(old: str, new: str, *then: str) -> Callable[[Place], list[str]]:
@@ -55,7 +51,7 @@ def edited(old: str, new: str, *then: str) -> Callable[[Place], list[str]]:
 
 MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "no such file": (lambda p: p.init(file="other.csv"), "other.csv"),
-    "few questions": (lambda p: p.init(file=p.file("e.jsonl", lines(ROWS[:4]))), "at least 10"),
+    "few questions": (lambda p: p.init(file=p.file("e.jsonl", 4)), "at least 10"),
     "a folder in use": (lambda p: p.init(name="."), "`ttsgraph add`"),
     "an address without https": (lambda p: ["add", "--url", "models.example"], "https://"),
     "a team that is nowhere": (lambda p: ["compare", "--preset", "t.yaml"], "t.yaml: expected a"),
@@ -88,9 +84,6 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
 }
 
 
-AT_A_LIMIT = {"a limit below a call"}
-
-
 @pytest.fixture(scope="module")
 def url():
     with serve(Quirky({"small": 0.5, "large": 0.8}, known=KNOWN)) as base_url:
@@ -100,7 +93,7 @@ def url():
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, url):
     place = Place(tmp_path_factory.mktemp("project"), url)
-    command = place.init(name=str(place.folder / "made"), file=place.file("qa.jsonl", lines(ROWS)))
+    command = place.init(name=str(place.folder / "made"), file=place.file())
     done(*command)
     return place.folder / "made"
 
@@ -113,11 +106,11 @@ def test_a_mistake_ends_with_one_line_that_says_what_to_do(
     monkeypatch.chdir(tmp_path)
     place = Place(tmp_path, url)
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    place.file("qa.jsonl", lines(ROWS))
+    place.file()
     command = make(place)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
     ended = ttsgraph(*command)
-    assert ended.code == (4 if mistake in AT_A_LIMIT else 2), ended.stderr
+    assert ended.code == (4 if mistake == "a limit below a call" else 2), ended.stderr
     said = [line for line in ended.stderr.splitlines() if line.startswith(("error:", "stopped:"))]
     assert len(said) == 1, ended.stderr
     assert named in said[0]

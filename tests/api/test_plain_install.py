@@ -14,6 +14,7 @@ import pytest
 from tests.support.project import ROOT, copy_folder
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.extras import EXTRAS
+from ttsgraph.scaffold.cells import json_lines
 
 MOST_MB = 250
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -90,7 +91,7 @@ def test_from_questions_to_a_graph(binaries, tmp_path):
 
     prices = ["--price", "0.1,0.3"]
     rows = [{"question": f"When? {k} + {k + 1}", "answer": f"{2 * k + 1} days"} for k in range(60)]
-    (tmp_path / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "support.jsonl").write_text(json_lines(rows))
     with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
         assert "Commands" in done("", "--help")
         done("", "init", "mine", "--url", url, "--budget", "$0.00002", *prices)

@@ -1,10 +1,10 @@
 """Searching from Python: in ten lines, in a running loop, without the tools that stages need."""
 
 import asyncio
-import json
 import re
-from collections.abc import Callable
-from contextlib import chdir
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import budget_of, pool_of, questions_file
 from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph.deployment.bundle import FileLoader
+from ttsgraph.scaffold.cells import json_lines
 from ttsgraph.scaffold.questions import QuestionSource, look_at
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
@@ -29,7 +30,7 @@ SMALL = {
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("python")
-    (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (folder / "qa.jsonl").write_text(json_lines(ROWS))
     with serve(StubServer(("a", "b"), skill=0.7)) as url:
 
         async def in_a_running_loop() -> ttsgraph.Result:
@@ -127,17 +128,14 @@ BUDGETS = {
 }
 
 
-def test_a_budget_says_what_it_is_of_and_what_is_wrong_is_named(tmp_path):
+def test_a_budget_says_what_it_is_of_and_what_is_wrong_is_named():
     assert {given: budget_of(given) for given in BUDGETS} == BUDGETS
-    rows = [{"question": f"q{k}", "said": f"text {k}"} for k in range(20)]
-    more = {"base_url": "http://x/v1", "price": 1, "budget": "$1", "progress": False}
     nowhere = [{"name": "a", "base_url": "http://x/v1"}]
     for named, wrong in (
         ("cheap", lambda: budget_of("cheap")),
         ("0,002", lambda: budget_of("$0,002")),
         ("'base_url' for 'a'", lambda: pool_of(["a"], {})),
         ("'price' for 'a'", lambda: pool_of(nowhere, {})),
-        ("--answer-column", lambda: ttsgraph.search(["a"], rows, state=tmp_path, **more)),
     ):
         with pytest.raises(InputError, match=named):
             wrong()
@@ -151,49 +149,36 @@ def test_questions_come_as_rows_tables_and_frames(tmp_path):
         assert list(looked.rows) == ROWS
 
 
-def twice(
-    folder: Path, models: tuple[str, ...], refused: Callable[[str], bool]
-) -> list[tuple[ttsgraph.Result | RunStopped, list[str]]]:
-    """What a search comes to and then its repetition, with the prompts refused in each."""
-    (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+@contextmanager
+def refusing_all(
+    folder: Path, *models: str
+) -> Iterator[tuple[Callable[[], ttsgraph.Result], list[str]]]:
+    """A small search while these models refuse every prompt, and the prompts that they refused."""
+    (folder / "qa.jsonl").write_text(json_lines(ROWS))
     stub = StubServer(("a", "b"), skill=0.7)
-    found = []
+    asked: list[str] = []
+    stub.misbehave = refusing(lambda text: True, models, asked)
     with serve(stub) as url:
-        for _ in range(2):
-            asked: list[str] = []
-            stub.misbehave = refusing(refused, models, asked)
-            try:
-                result: ttsgraph.Result | RunStopped = searched(
-                    folder, models=["a", "b"], base_url=url, price=1.0, progress=True
-                )
-            except RunStopped as stopped:
-                result = stopped
-            found.append((result, asked))
-    return found
+        given = {"models": ["a", "b"], "base_url": url, "price": 1.0}
+        yield partial(searched, folder, progress=True, **given), asked
 
 
-CASES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
-    "all of one": (("a",), lambda text: True),
-    "all": (("a", "b"), lambda text: True),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_search_goes_on_without_what_is_refused_and_asks_it_no_more(case, tmp_path, capsys):
-    (first, asked), (again, anew) = twice(tmp_path, *CASES[case])
-    assert asked
-    assert not anew
-    if case == "all":
-        assert isinstance(first, RunStopped)
-        assert FILTERED in str(first)
-        assert str(again) == str(first)
-        return
-    assert isinstance(first, ttsgraph.Result)
-    assert isinstance(again, ttsgraph.Result)
+def test_a_search_goes_on_without_what_is_refused_and_asks_it_no_more(tmp_path, capsys):
+    with refusing_all(tmp_path, "a") as (search, asked):
+        first, sent, again = search(), len(asked), search()
+    assert len(asked) == sent > 0
     assert again.sentence == first.sentence
-    assert all(0 < row["accuracy"] <= 1 for row in first.compare())
-    if case == "all of one":
-        said = [line for line in capsys.readouterr().out.splitlines() if FILTERED in line]
-        assert f"{len(asked)} of {len(asked)} prompts" in said[0]
-        assert {node.model for node in first.graph.nodes} == {"b"}
-        assert not any(row["graph"] == "a" for row in first.compare())
+    said = [line for line in capsys.readouterr().out.splitlines() if FILTERED in line]
+    assert f"{sent} of {sent} prompts" in said[0]
+    assert {node.model for node in first.graph.nodes} == {"b"}
+    assert all(0 < row["accuracy"] <= 1 and row["graph"] != "a" for row in first.compare())
+
+
+def test_a_search_whose_every_prompt_is_refused_says_so_and_asks_no_more(tmp_path):
+    with refusing_all(tmp_path, "a", "b") as (search, asked):
+        with pytest.raises(RunStopped, match=re.escape(FILTERED)) as first:
+            search()
+        sent = len(asked)
+        with pytest.raises(RunStopped, match=re.escape(str(first.value))):
+            search()
+    assert len(asked) == sent > 0

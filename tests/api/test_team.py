@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.support.cli import done
-from tests.support.project import ROOT
+from tests.support.project import ROOT, merged
 from ttsgraph.api.given import preset_case
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.parsing import load
@@ -17,6 +17,8 @@ SMALL = "llama-3.2-1b"
 OTHER = "gemma-3-1b"
 TEAM = {"proposers": [SMALL, SMALL, OTHER], "aggregator": OTHER}
 SECONDS = {
+    "tasks": {"math": {"splits": {"train": 24, "val": 12, "test": 40}, "source": {"size": 300}}},
+    "budget": {"limit": 12},
     "init": {"contest": {"calls": 150, "block": 6, "rounds": 1, "final_block": 6}},
     "search": {"max_iterations": 2, "patience": 1, "candidates": 2, "batch": 8},
 }
@@ -28,11 +30,8 @@ def project(tmp_path, monkeypatch):
     """A folder with a simulated profile of two models, small enough to search in a second."""
     data = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
     data["pool"] = {name: data["pool"][name] for name in (SMALL, OTHER)}
-    splits = {"train": 24, "val": 12, "test": 40}
-    data["tasks"] = {"math": data["tasks"]["math"] | {"splits": splits}}
-    data["tasks"]["math"]["source"]["size"] = 300
-    data["budget"]["limit"] = 12
-    data |= SECONDS
+    data["tasks"] = {"math": data["tasks"]["math"]}
+    data = merged(data, SECONDS)
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "simulated.yaml").write_text(yaml.safe_dump(data))
     params = {"profile": "simulated", "tasks": ["math"], "methods": ["random"], "seed": 3}

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
@@ -18,7 +17,6 @@ from tests.support.project import Copy, database_in
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import TASK, profile_of
 from ttsgraph.api.result import project_search
-from ttsgraph.evaluation.progress import ignore
 from ttsgraph.settings.profile import load_params
 from ttsgraph_flows import evaluate, init_family, init_instances, pilot, profile, sample, search
 
@@ -102,7 +100,7 @@ def both(folder: Path, sections: dict[str, Any]) -> tuple[Trace, Trace]:
         evaluate.evaluate.fn(TASK, METHOD)
         stages = Trace.of(stub, Path("results", "small", TASK))
     with project(folder / "run", sections) as stub:
-        _, kept = asyncio.run(project_search(load_params(), TASK, ignore, lambda line: None))
+        _, kept = project_search(load_params(), TASK, lambda line: None)
         return stages, Trace.of(stub, kept / "tables")
 
 

@@ -12,8 +12,8 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Client
+from ttsgraph.runtime import asking as asking_module
 from ttsgraph.tasks.base import Task
-from ttsgraph_flows import stage as stage_module
 from ttsgraph_flows.sample import sample
 from ttsgraph_flows.stage import load_stage
 
@@ -51,7 +51,7 @@ def test_judges_are_checked_before_the_work_and_what_they_take_is_held_to_the_li
             with stage.metered("one") as meter:
                 assert meter.spent.tokens > 0
             asked = len(stub.requests)
-            monkeypatch.setattr(stage_module, "checked", worse_than_chance)
+            monkeypatch.setattr(asking_module, "checked", worse_than_chance)
             with pytest.raises(SettingsError, match="worse than chance"):
                 stage.with_models(some_calls, account="one")
             assert len(stub.requests) == asked

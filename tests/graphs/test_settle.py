@@ -112,7 +112,7 @@ ADAPTIVE = {
 @pytest.mark.parametrize("task", ["math", "mmlu"])
 def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(profile, task):
     pool, traits = profile.model_pool(), profile.simulation.tasks[task]
-    cost = CostModel(pool, profile.task(task).lengths.value())
+    cost = CostModel(pool, profile.task(task).lengths.given)
     worlds = [ArrayWorld(traits, pool, 3000, seed=seed) for seed in (11, 12)]
 
     def classes(world, graph):

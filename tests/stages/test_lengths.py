@@ -1,21 +1,21 @@
 """Costs that follow from measured lengths are what graphs cost, or a little more."""
 
 import asyncio
-from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from tests.support.project import laptop_on
+from tests.support.project import ROOT, laptop_on
 from ttsgraph.base.errors import ContextOverflow, DataError, SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.models.client import Client, Completion, Request
-from ttsgraph.settings.profile import AgentSettings, Profile, load_profile
-from ttsgraph.settings.stages import BudgetSettings
+from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.stages.identity import settings_sha256
-from ttsgraph.stages.project import measured_lengths, profiled, with_lengths
+from ttsgraph.stages.project import StepModels, measured_lengths, profiled, with_lengths
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 
@@ -51,8 +51,9 @@ def environment(known: Profile, client: Client | None = None) -> Environment:
     return Environment(get_task("math"), prompt, sampling, known.model_pool(), client or Wordy())
 
 
-def table(known: Profile):
-    return asyncio.run(profiled(known, "math", list(known.model_pool()), environment(known), TRAIN))
+def table(known: Profile, client: Client | None = None):
+    asked = StepModels(environment(known, client))
+    return asyncio.run(profiled(known, "math", list(known.model_pool()), asked, TRAIN))
 
 
 def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
@@ -78,14 +79,12 @@ class Refusing(Wordy):
 @pytest.mark.parametrize("refused", WORDS)
 def test_a_model_that_takes_no_prompt_costs_what_the_one_with_the_longest_answers_does(refused):
     known = profile()
-    asked = environment(known, Refusing(refused))
-    made = asyncio.run(profiled(known, "math", list(WORDS), asked, TRAIN))
+    made = table(known, Refusing(refused))
     cost = with_lengths(known, "math", made).cost_model("math")
     assert cost.single("small") == cost.single("large") > 0
     assert made.set_index("model").loc[refused, "accuracy"] == 0
-    asked = environment(known, Refusing(*WORDS))
     with pytest.raises(DataError, match=r"it takes 2048.*splits.shots"):
-        asyncio.run(profiled(known, "math", list(WORDS), asked, TRAIN))
+        table(known, Refusing(*WORDS))
 
 
 def test_measured_costs_are_what_graphs_cost_or_a_little_more():
@@ -121,30 +120,24 @@ def test_accuracies_are_kept_where_votes_are_weighed_and_are_no_part_of_the_iden
     assert settings_sha256(found, "math") == settings_sha256(weighing, "math")
 
 
-PROFILES = Path(__file__).parents[2] / "profiles"
-
-
+SIMULATED = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
 MODEL = "llama-3.2-1b"
 
 
-def one_model(calls=1000, **changes):
+def one_model(calls: int = 1000, **more: Any) -> Profile:
     """A contest of one model, whose calls take $0.000003 each and, 32 at a time, 180 seconds of
     these 5760; a budget of five calls. Of 200 training questions a contest sees 160.
     """
-    profile = load_profile("simulated", PROFILES)
-    section = profile.task("math")
-    splits = section.splits.model_copy(update={"train": 200, "val": 10, "test": 20})
-    lengths = section.lengths.model_copy(update={"prompt_tokens": 100, "generated_tokens": 50})
-    section = section.model_copy(update={"splits": splits, "lengths": lengths})
-    contest = profile.init.contest.model_copy(update={"enabled": True, "calls": calls})
-    changes = {
-        "tasks": {"math": section},
-        "budget": BudgetSettings(metric="dollars", limit=1.5e-5, max_nodes=10),
-        "init": profile.init.model_copy(update={"contest": contest}),
-        "evaluate": profile.evaluate.model_copy(update={"ablation": 8}),
-        "pool": {MODEL: profile.pool[MODEL].model_copy(update={"speed": (28.8, 57.6)})},
-    } | changes
-    return profile.model_copy(update=changes)
+    splits = {"train": 200, "val": 10, "test": 20}
+    lengths = {"prompt_tokens": 100, "generated_tokens": 50}
+    data = SIMULATED | {
+        "pool": {MODEL: SIMULATED["pool"][MODEL] | {"speed": [28.8, 57.6]}},
+        "tasks": {"math": SIMULATED["tasks"]["math"] | {"splits": splits, "lengths": lengths}},
+        "budget": {"metric": "dollars", "limit": 1.5e-5, "max_nodes": 10},
+        "init": {"contest": {"calls": calls}},
+        "evaluate": {"ablation": 8},
+    }
+    return parse(Profile, data | more, "here")
 
 
 def test_what_a_contest_of_one_model_takes_adds_up():
@@ -173,8 +166,8 @@ def test_what_a_contest_of_one_model_takes_adds_up():
 
 
 def test_an_agent_with_a_language_model_takes_at_most_its_limits():
-    agent = AgentSettings(kind="llm", model=MODEL, context_tokens=900, max_tokens=100)
-    profile = one_model(agent=agent)
+    agent = {"kind": "llm", "model": "guide", "base_url": "http://127.0.0.1:1/v1", "price": 0.02}
+    profile = one_model(agent=agent | {"context_tokens": 900, "max_tokens": 100})
     calls = (profile.search.max_iterations + 2) * 2
     assert estimate_run(profile, "math")["agent"] == {
         "calls": calls,

@@ -3,7 +3,8 @@
 import json
 import re
 import shlex
-from contextlib import chdir
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,19 +75,14 @@ def same(first: Any, second: Any) -> bool:
     return repr(first) == repr(second)
 
 
-def read_right_or_told(path: Path, content: bytes, expected: Any) -> None:
-    """Damaged content is read as expected, or the error names the file and what to do."""
-    path.write_bytes(content)
+@contextmanager
+def restored(path: Path) -> Iterator[bytes]:
+    """The content of a file, which is the same again afterwards."""
+    content = path.read_bytes()
     try:
-        found = content_of(path)
-    except InputError as error:
-        said = str(error)
-        assert str(path) in said
-        assert "\n" not in said
-        remedies = r"`python -m ttsgraph_flows\.\w+[^`]*`|`make repro` makes it|delete the file"
-        assert re.search(rf"{remedies}|move the file away", said), said
-    else:
-        assert same(found, expected), found
+        yield content
+    finally:
+        path.write_bytes(content)
 
 
 def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path):
@@ -111,6 +107,9 @@ def test_what_was_kept_is_there_as_it_was_or_not_at_all(tmp_path, data):
 RESULTS = Path("results/simulated-small/math")
 DATA = Path("data/simulated-small/math")
 METHOD = RESULTS / "random"
+REMEDY = (
+    r"`python -m ttsgraph_flows\.\w+[^`]*`|`make repro` makes it|delete the file|move the file away"
+)
 RECORDS = {
     RESULTS / "start.json": (StartRecord, "init_instances"),
     METHOD / "search.json": (SearchRecord, "search"),
@@ -135,19 +134,24 @@ def content_of(path: Path) -> Any:
 
 @pytest.mark.parametrize("path", DAMAGED, ids=lambda path: path.name)
 def test_a_damaged_file_of_a_stage_is_read_right_or_told(copied, path):
-    with chdir(copied.folder):
-        content = path.read_bytes()
+    with chdir(copied.folder), restored(path) as content:
         expected = content_of(path)
 
         @settings(max_examples=60, deadline=None)
         @given(damaged(content))
         def check(bad: bytes) -> None:
-            read_right_or_told(path, bad, expected)
+            path.write_bytes(bad)
+            try:
+                found = content_of(path)
+            except InputError as error:
+                said = str(error)
+                assert str(path) in said
+                assert "\n" not in said
+                assert re.search(REMEDY, said), said
+            else:
+                assert same(found, expected), found
 
-        try:
-            check()
-        finally:
-            path.write_bytes(content)
+        check()
 
 
 def run(command: str) -> None:
@@ -158,23 +162,14 @@ def run(command: str) -> None:
     flow_of(words[2].removeprefix("ttsgraph_flows."))(**options)
 
 
-def cut_lines(content: bytes) -> bytes:
-    return b"".join(content.splitlines(keepends=True)[:-2])
-
-
-def damage_in_the_middle(content: bytes) -> bytes:
-    half = len(content) // 2
-    return content[:half] + b"?" + content[half + 1 :]
-
-
 SEARCH = "python -m ttsgraph_flows.search --task math --method random"
 EVALUATE = "python -m ttsgraph_flows.evaluate --task math --method random"
 CASES = [
     ("python -m ttsgraph_flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
     ("python -m ttsgraph_flows.init_instances --task math", RESULTS / "pilot.parquet", b""),
-    (SEARCH, RESULTS / "start.json", damage_in_the_middle),
+    (SEARCH, RESULTS / "start.json", lambda content: content[:99] + b"?" + content[100:]),
     (EVALUATE, METHOD / "trajectory.csv", None),
-    (EVALUATE, METHOD / "history.jsonl", cut_lines),
+    (EVALUATE, METHOD / "history.jsonl", lambda content: content[: len(content) // 2]),
     ("python -m ttsgraph_flows.report", METHOD / "verdict.json", b"{}"),
 ]
 
@@ -184,37 +179,27 @@ CASES = [
     ("command", "path", "damage"), CASES, ids=lambda value: getattr(value, "name", None)
 )
 def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
-    with chdir(copied.folder):
-        content = path.read_bytes()
+    with chdir(copied.folder), restored(path) as content:
         expected = content_of(path)
         path.unlink()
         if damage is not None:
             path.write_bytes(damage(content) if callable(damage) else damage)
-        try:
-            with pytest.raises(InputError, match=re.escape(str(path))) as caught:
-                run(command)
-            said = str(caught.value)
-            if "move the file away" in said:
-                path.rename(path.with_name("away"))
-            advised = re.search(r"`(python -m ttsgraph_flows\.[^`]*)`", said)
-            if advised is not None:
-                run(advised[1])
+        with pytest.raises(InputError, match=re.escape(str(path))) as caught:
             run(command)
-            assert same(content_of(path), expected)
-        except BaseException:
-            path.write_bytes(content)
-            raise
+        said = str(caught.value)
+        if "move the file away" in said:
+            path.rename(path.with_name("away"))
+        if advised := re.search(r"`(python -m ttsgraph_flows\.[^`]*)`", said):
+            run(advised[1])
+        run(command)
+        assert same(content_of(path), expected)
 
 
 @pytest.mark.slow
 def test_a_graph_that_is_not_the_found_one_is_told(copied):
     path = METHOD / "graph.json"
-    with chdir(copied.folder):
-        content = path.read_text()
-        graph = CollaborationGraph.from_json(content)
-        path.write_text(content.replace(graph.nodes[0].model, "another", 1))
-        try:
-            with pytest.raises(DataError, match="not the one that the search found"):
-                read_found(METHOD)
-        finally:
-            path.write_text(content)
+    with chdir(copied.folder), restored(path) as content:
+        model = CollaborationGraph.from_json(content.decode()).nodes[0].model
+        path.write_bytes(content.replace(model.encode(), b"another", 1))
+        with pytest.raises(DataError, match="not the one that the search found"):
+            read_found(METHOD)

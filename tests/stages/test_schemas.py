@@ -1,6 +1,7 @@
 """Tables come back as written; those that can't be right are refused with row and rule."""
 
 import math
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -157,13 +158,21 @@ WRONG = {
 }
 
 
+def with_row(number, **values):
+    """A change of a table: these values in one of its rows."""
+
+    def change(table):
+        for column, value in values.items():
+            table.loc[number, column] = value
+        return table
+
+    return change
+
+
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_row_is_refused_with_its_number(archive, wrong):
-    table = archive.copy()
-    for column, value in WRONG[wrong].items():
-        table.loc[3, column] = value
     with pytest.raises(DataError, match=r"archive: .*\brow \d"):
-        checked(table)
+        checked(with_row(3, **WRONG[wrong])(archive.copy()))
 
 
 @pytest.mark.parametrize(
@@ -183,13 +192,7 @@ def test_a_wrong_table_is_refused(archive, made):
         checked(made(archive))
 
 
-def first(**values):
-    def change(table):
-        for column, value in values.items():
-            table.loc[0, column] = value
-        return table
-
-    return change
+first = partial(with_row, 0)
 
 
 def every(**values):
@@ -208,14 +211,10 @@ def nothing(table):
     return table[:0]
 
 
-def falling(table):
-    return table.assign(best_val_value=[0.9] + [0.1] * (len(table) - 1))
-
-
 OTHERS = {
     "random/trajectory.csv": (
         Trajectory,
-        *(falling, without_first, first(val_low=0.9, val_high=0.1)),
+        *(first(best_val_value=1.0), without_first, first(val_low=0.9, val_high=0.1)),
         *(first(val_accuracy=0.99, val_high=0.6), first(train_best=0.0, train_mean=0.5)),
     ),
     "random/nodes.parquet": (

@@ -27,17 +27,11 @@ from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.stages import schemas
 from ttsgraph.stages.final import node_table, predicted_losses, removal_cases, removals
-from ttsgraph.stages.project import Folder, Project
-from ttsgraph.stages.schemas import Nodes, read_table, write_table
+from ttsgraph.stages.project import Folder, Project, StepModels
 from ttsgraph.stages.steps import contest_evidence, known_evidence
-from ttsgraph.stages.trials import (
-    cases_feedback,
-    evaluate_cases,
-    pilot_cases,
-    start_trial,
-    trial_cases,
-)
+from ttsgraph.stages.trials import cases_feedback, pilot_cases, start_trial, trial_cases
 from ttsgraph.stages.trials import test_cases as rivals
+from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import questions_table
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
@@ -79,7 +73,7 @@ def test_a_multiset_whose_questions_the_infrastructure_lost_stops_the_run():
 
     cases = trial_cases([{"gemma-3-1b": 1}], BRIEF, 1, np.random.default_rng(0))
     with pytest.raises(RunStopped, match=r"2 of 2 questions unscored .no route to host"):
-        asyncio.run(evaluate_cases(cases, Down(), COST, [None] * 2))
+        asyncio.run(StepModels(Down()).scores(cases, COST, [None] * 2))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -109,13 +103,14 @@ def test_the_found_graph_is_compared_within_the_same_budget():
     sweep = pd.DataFrame(rows, columns=["sweep", "label", "accuracy", "budget_units", "graph"])
     found = parallel(["gemma-3-1b"] * 3, "gemma-3-1b", "voter")
     alone = pd.DataFrame([{"model": "gemma-3-1b", "accuracy": 0.4}])
-    cases = rivals(found, sweep, alone, Budget(COST, 40.0, 80))
+    cases = rivals(found, sweep, alone, Budget(COST, 40.0, 80), get_task("math"))
     arms = [case.columns["arm"] for case in cases]
     assert arms == ["found", "single", "self_consistency", "fixed_topology"]
     assert all(COST.graph_cost(case.graph) <= 40.0 for case in cases)
     assert cases[2].graph.model_counts() == {"gemma-3-1b": 41}
     assert cases[3].columns["label"] == "width: b"
-    checked = rivals(found, sweep, alone, Budget(COST, 40.0, 80), check="verifier")[3]
+    of_roles = Budget(COST, 40.0, 80, roles=("assistant", "verifier"))
+    checked = rivals(found, sweep, alone, of_roles, get_task("humaneval"))[2]
     assert checked.columns["arm"] == "best_of_n"
     assert checked.graph.model_counts() == {"gemma-3-1b": 41}
     assert {node.stop.rule for node in checked.graph.nodes if node.waves} == {"passed"}
@@ -134,11 +129,9 @@ def contest(profile):
 
 
 @pytest.fixture(scope="module")
-def again(contest, tmp_path_factory):
-    """The contest's evidence after it was written and read."""
-    path = tmp_path_factory.mktemp("evidence") / "evidence.parquet"
-    write_table(contest_evidence(contest), schemas.Evidence, path)
-    table = read_table(schemas.Evidence, path, "init_instances")
+def again(contest):
+    """The contest's evidence, from its table."""
+    table = schemas.check(contest_evidence(contest), schemas.Evidence, "evidence")
     return known_evidence(table, dict(enumerate(contest.feedbacks)), QUESTIONS, frozenset())
 
 
@@ -184,9 +177,7 @@ def test_a_sink_is_left_out_only_where_one_node_remains_and_equal_rests_are_trie
     assert case.graph.content_hash == parallel([SMALL] * 4, LARGE, "fuser").content_hash
 
 
-def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(
-    profile, cost, tmp_path
-):
+def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(profile, cost):
     graph = parallel([SMALL, SMALL, LARGE], LARGE, "fuser")
     questions = questions_of(profile, "math", 30)
     environment = simulated(profile, "math").with_node_grades()
@@ -200,8 +191,7 @@ def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(
     project = Project(profile, "math", 0, Folder.temporary())
     project.folder.write("questions", questions_table({"train": questions, "val": questions}))
     nodes = node_table(project, graph, whole, questions, without, by_hash, {})
-    write_table(nodes, Nodes, tmp_path / "nodes.parquet")
-    table = read_table(Nodes, tmp_path / "nodes.parquet", "evaluate").set_index("node")
+    table = schemas.check(nodes, schemas.Nodes, "nodes").set_index("node")
     assert math.isclose(table["cost_share"].sum(), 1)
     assert math.isclose(table["budget_units"].sum(), cost.graph_cost(graph))
     assert table["calls"].sum() == sum(feedback.usage.calls for feedback in feedbacks)

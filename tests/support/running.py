@@ -43,7 +43,7 @@ def simulated(profile: Profile, task: str) -> Environment:
     section = profile.task(task)
     kind = get_task(section.kind)
     pool = profile.model_pool()
-    lengths = {each.kind: each.lengths.value() for each in profile.tasks.values()}
+    lengths = {each.kind: each.lengths.given for each in profile.tasks.values()}
     client = SimulatedClient(profile.simulation, pool, lengths)
     prompt = section.prompt.prompt(kind, ())
     return Environment(kind, prompt, section.sampling.sampling(), pool, client)

@@ -220,10 +220,9 @@ def result_of(searched: WholeSearch, profile: str = "search") -> Result:
     return Result(deployed, comparison, searched.spent, searched, profile)
 
 
-async def project_search(
+def project_search(
     params: Params,
     task: str,
-    publish: Publish,
     say: Callable[[str], None],
     method: str | None = None,
     limit: float | None = None,
@@ -244,8 +243,9 @@ async def project_search(
     splits = questions_by_split(profile, task, params.seed)
     method = method or params.methods[0]
     known = profile, task, splits, params.seed, method
-    searched = await search_whole(*known, publish=publish, say=say, team=case)
-    result = result_of(searched, params.profile)
+    with shown_progress(True) as publish:
+        work = search_whole(*known, publish=publish, say=say, team=case)
+        result = result_of(run(work), params.profile)
     folder = Path("results") / params.profile / task
     if team is not None:
         return result, result.save(folder / "compare" / team.stem)

@@ -1,12 +1,9 @@
 """A whole search in one call: the steps of the stages, run in sequence in one folder."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-
-import pandas as pd
 
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.files import json_text, md5, write_text
@@ -14,32 +11,25 @@ from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import DeployedVersion, figures_of
 from ttsgraph.deployment.promotion import Arm, Choice, arms_of, choose
 from ttsgraph.evaluation.compare import paired
-from ttsgraph.evaluation.judging import checked
 from ttsgraph.evaluation.progress import Expense, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role, unfit
-from ttsgraph.models.cache import CachedClient
-from ttsgraph.models.client import Chat, Client
+from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Call
-from ttsgraph.runtime.clients import open_agent, open_client
-from ttsgraph.runtime.limits import MeteredClient, lines_of, project_meter
-from ttsgraph.runtime.workers import environment_for
+from ttsgraph.runtime.asking import asking
+from ttsgraph.runtime.limits import project_meter
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import final, steps
 from ttsgraph.stages import project as before
 from ttsgraph.stages.identity import settings_sha256
-from ttsgraph.stages.project import Folder, Project, StepModels
+from ttsgraph.stages.project import Folder, Project
 from ttsgraph.stages.records import GateVerdict, write_record
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import questions_table
 
 METHOD = "agent_reinforce"
-
-NO_PILOT = pd.DataFrame(
-    columns=["sweep", "label", "budget_units", "accuracy", "latency_s", "n_scored", "graph"]
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -156,51 +146,28 @@ async def search_whole(
         for role in (node.role for node in team.graph.nodes):
             if why := unfit(get_role(role), kind, questions["train"]):
                 raise GraphError(f"{team.columns['label']}: role {role} can't be used here: {why}")
-    opened: AbstractAsyncContextManager[CachedClient] = open_client(profile, state)
-    if client is not None:
-        opened = nullcontext(CachedClient(client))
     project = Project(profile, task, seed, Folder.temporary())
     project.folder.write("questions", questions_table(questions))
     with project_meter(profile.limits, state, publish) as meter:
-        speaking: AbstractAsyncContextManager[Chat | None] = nullcontext()
-        if acting.uses_agent or not profile.init.contest.enabled:
-            speaking = open_agent(profile, state, meter)
-        async with opened as to_ask, speaking as speak, meter.watched():
-            environment = environment_for(profile, task, to_ask, questions["shots"])
-            calls: dict[str, Call] = {}
-            limited = partial(MeteredClient, meter=meter, pool=environment.paid)
-            environment.client = to_ask.recording(calls, limited)
-            report = await checked(environment.task, environment.client)
-            for line in filter(None, [report, *profile.no_checks(task, questions["train"])]):
+        calls: dict[str, Call] = {}
+        agent = acting.uses_agent or not profile.init.contest.enabled
+        async with asking(project, meter, calls, say, agent, state, client) as models:
+            for line in profile.no_checks(task, questions["train"]):
                 say(line)
-
-            asked = StepModels(environment, speak, lambda total: nullcontext(publish))
+            asked = replace(models, shown=lambda total: nullcontext(publish))
             alone = await before.profile(project)(asked)
             if not alone["accuracy"].any():
                 say("warning: no model answers any question correctly; check the task's `kind`")
             project = _after_profile(project, team)
-            environment.pool = project.profile.model_pool(task)
-            await _first_graphs(project, asked)
+            asked.environment.pool = project.profile.model_pool(task)
+            await steps.started(project, asked)
             await steps.search(project, method, lambda: meter.now, publish)(asked)
-            test = final.evaluate(project, method, [] if team is None else [team], thorough=False)
-            tested = test.write(*await test.asked(environment, publish))
-    for line in lines_of(calls):
-        say(line)
+            more = [] if team is None else [team]
+            tested = await final.evaluate(project, method, more, thorough=False)(asked)
     cost = project.profile.cost_model(task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
     choice = choose(arms, profile.deploy.margin)
     return WholeSearch(project, method, tested, arms, choice, meter.now, len(calls))
-
-
-async def _first_graphs(project: Project, asked: StepModels) -> None:
-    """Run the steps before the search loop. Without a contest, the first one is the pilot, whose
-    results the agent reads.
-    """
-    if project.profile.init.contest.enabled:
-        project.folder.write("pilot", NO_PILOT)
-    else:
-        await before.pilot(project)(asked)
-    await steps.started(project, asked)
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:

@@ -4,7 +4,6 @@ settings.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -153,14 +152,13 @@ def run(
         limit: dollars that this project may spend in total, over all runs (default:
             limits.dollars of the profile)
     """
-    from ttsgraph.api.result import project_search, shown_progress
+    from ttsgraph.api.result import project_search
     from ttsgraph.reporting.explain import ways
 
     settings = params()
     for name in settings.tasks if task is None else (task,):
-        with stopped_by_signals(), shown_progress(True) as publish:
-            work = project_search(settings, name, publish, echo, method, limit)
-            result, folder = asyncio.run(work)
+        with stopped_by_signals():
+            result, folder = project_search(settings, name, echo, method, limit)
         echo(
             f"{name}: {result.sentence}",
             "",
@@ -183,13 +181,12 @@ def compare(*, preset: Path, task: str | None = None, profile: str | None = None
     Args:
         preset: proposers and an aggregator (YAML), or a graph (JSON)
     """
-    from ttsgraph.api.result import project_search, shown_progress
+    from ttsgraph.api.result import project_search
 
     loaded, name = profile_named(profile)
     settings = params().model_copy(update={"profile": name})
-    with stopped_by_signals(), shown_progress(True) as publish:
-        work = project_search(settings, task_of(loaded, task), publish, echo, team=preset)
-        result, folder = asyncio.run(work)
+    with stopped_by_signals():
+        result, folder = project_search(settings, task_of(loaded, task), echo, team=preset)
     echo(str(result.compare()), f"written to {folder}")
 
 

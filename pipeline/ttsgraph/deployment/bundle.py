@@ -16,13 +16,14 @@ from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import Field, PlainSerializer
 
-from ttsgraph.base.errors import DataError, DeploymentError, GraphError, InputError, RunStopped
+from ttsgraph.base.errors import DataError, DeploymentError, InputError, RunStopped
 from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.objective import pareto_front
+from ttsgraph.graphs.field import Graph
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, get_role, with_waves
 from ttsgraph.models.client import Client
@@ -43,20 +44,6 @@ if TYPE_CHECKING:
 BUNDLE = "bundle.json"
 GRAPH = "graph.json"
 Effort = Literal["low", "medium", "high"]
-
-
-def _graph(given: Any) -> CollaborationGraph:
-    if isinstance(given, CollaborationGraph):
-        return given
-    try:
-        return CollaborationGraph.from_dict(given)
-    except GraphError as error:
-        raise ValueError(str(error)) from None
-
-
-Graph = Annotated[
-    CollaborationGraph, PlainValidator(_graph), PlainSerializer(CollaborationGraph.to_dict)
-]
 
 
 Spelled = Annotated[

@@ -114,7 +114,8 @@ def _simulated(profile: Profile) -> SimulatedClient | None:
     """
     if profile.engine.kind != "simulated":
         return None
-    lengths = {task.kind: task.lengths.value() for task in profile.tasks.values()}
+    tasks = profile.tasks.values()
+    lengths = {task.kind: given for task in tasks if (given := task.lengths.given)}
     return SimulatedClient(profile.simulation, profile.model_pool(), lengths)
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import date
 from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import ClosedModel, load
@@ -26,7 +25,7 @@ from ttsgraph.pool.engine import ENGINES, EngineSettings
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings, PriceSetting, Readable, price_of
 from ttsgraph.pool.simulated import Simulation
-from ttsgraph.pool.spec import FACTS, ModelPool, Price, Temperature, variant_name
+from ttsgraph.pool.spec import FACTS, ModelPool, Price, variant_name
 from ttsgraph.settings import stages
 from ttsgraph.settings.plugins import load_modules
 from ttsgraph.settings.service import ServiceSettings
@@ -113,22 +112,20 @@ class AgentSettings(ClosedModel):
     """environment variable that holds the endpoint's key"""
     price: PriceSetting | None = None
     """price of the agent's model, in $ per million tokens"""
-    as_of: date | None = Field(default=None, exclude_if=lambda day: day is None)
-    """day on which the model and its price were looked up"""
     revision: str = "unpinned"
     """version of the weights of the agent's model"""
     response_format: AnswerForm = "schema"
     """way to request the form of answers; if an endpoint refuses it, the next weaker one is used"""
-    temperature: Temperature | None = None
-    """sampling temperature; the endpoint's default if not given"""
+    temperature: ClassVar = None
+    """sampling temperature: the endpoint's default, as some reasoning models accept no other"""
     max_tokens: PositiveInt = 8192
     """maximum tokens of one answer, its reasoning included"""
     tokens_key: ClassVar[TokensKey] = "max_tokens"
     """request parameter that limits an answer's tokens, until the endpoint refuses it"""
     context_tokens: PositiveInt = 16384
     """maximum estimated tokens of a prompt; tables that would exceed it are summarised"""
-    timeout_s: PositiveFloat = 600
-    """timeout of one attempt, in seconds"""
+    timeout_s: ClassVar = 600.0
+    """timeout of one attempt, in seconds: longer than a model takes to reason in `max_tokens`"""
     max_retries: int = Field(default=4, ge=0)
     """maximum attempts after the first"""
     reasks: ClassVar = 2

@@ -1,9 +1,8 @@
 """Estimated cost of a run: new calls (not answered by a cache), tokens, dollars and seconds.
 
 The run is rehearsed: its stages evaluate graphs as in a real run, but with made-up grades, and only
-calls that don't repeat an earlier call are counted. Two calls are equal if their models, roles,
-draw numbers and preceding calls are equal. Graphs with a common part therefore share that part's
-calls, as with a call cache.
+calls that don't repeat an earlier call are counted (`call_signatures`). Graphs with a common part
+share that part's calls, as with a call cache.
 
 A contest learns which graphs to try, so its calls can't be rehearsed. Their number is estimated per
 question, up to the contest's limit. The rates (BEGUN, EACH, HELD) were counted in runs over stubs,
@@ -23,13 +22,14 @@ import pandas as pd
 
 from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
-from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
+from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, get_role
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
 from ttsgraph.searching.agent.base import ANSWERS
 from ttsgraph.searching.methods.forms import PROBE_SHARE
+from ttsgraph.searching.response.evidence import call_signatures
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import final, steps
 from ttsgraph.stages import project as before
@@ -70,10 +70,10 @@ OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
 
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
-    """Return the estimated calls by stage with their cost, for one task and one method, and the
-    `expected` cost of `ttsgraph run` with its range. Seconds are estimated only if the engine has
-    `effective_tflops`, or if every model has a `speed`; they assume full concurrency. Raises
-    BudgetError if no call fits the budget, and SettingsError if lengths are not known.
+    """Return the estimated calls by stage, for one task and one method, and the `expected` cost of
+    `ttsgraph run` with its range. Seconds are estimated only if the engine has `effective_tflops`,
+    or if every model has a `speed`; they assume full concurrency. Raises BudgetError if no call
+    fits the budget, and SettingsError if lengths are not known.
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
@@ -86,23 +86,20 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     table = pd.DataFrame(used).T
     calls = {stage: round(count) for stage, count in table["calls"].items()}
     by_stage = {stage: count for stage, count in calls.items() if stage in of_run}
-    total, run = table.sum(), table.loc[[*by_stage]].sum()
-    expected = {
-        "task": task,
-        "calls": by_stage | {"total": round(run["calls"])},
-        "seconds": run["seconds"] or None,
-    }
+    run = table.loc[[*by_stage]].sum()
+    dollars = run["dollars"] + _judging(profile.task(task).task, run)
     note = "for one method; calls that the cache answers are not counted"
     if profile.budget.limits == "mean":
         note += "; the budget limits what a question costs on average"
     return {
         "task": task,
-        "expected": expected | _dollars(run["dollars"] + _judging(profile.task(task).task, run)),
+        "expected": {
+            "calls": by_stage | {"total": round(run["calls"])},
+            "dollars": dollars,
+            "dollars_between": [dollars / RANGE, dollars * RANGE],
+            "seconds": run["seconds"] or None,
+        },
         "calls": calls | {"total": sum(calls.values())},
-        "prompt_tokens": round(total["prompt_tokens"]),
-        "generated_tokens": round(total["generated_tokens"]),
-        **_dollars(total["dollars"]),
-        "seconds": total["seconds"] or None,
         "agent": _agent(profile),
         "note": note,
     }
@@ -118,10 +115,6 @@ def _judging(kind: Task, run: pd.Series[float]) -> float:
     return JUDGED * sum(price_of(each.price).dollars(read, written) for each in judges)
 
 
-def _dollars(value: float) -> dict[str, Any]:
-    return {"dollars": value, "dollars_between": [value / RANGE, value * RANGE]}
-
-
 def _used(
     profile: Profile, cost: CostModel, kinds: Mapping[Kind, float], more: float = 1.0
 ) -> dict[str, float]:
@@ -129,22 +122,24 @@ def _used(
     call are multiplied by `more`.
     """
     found = dict.fromkeys(("calls", "prompt_tokens", "generated_tokens", "dollars", "seconds"), 0.0)
-    tflops = None if cost.pool.unknown else profile.engine.effective_tflops
-    by_speed = all(spec.speed for spec in cost.pool.values())
+    pool, tflops = cost.pool, profile.engine.effective_tflops
+    dollars = CostModel(pool, cost.lengths, "dollars")
+    clock, per_second = None, 1.0
+    if tflops is not None and not pool.unknown:
+        clock, per_second = CostModel(pool, cost.lengths, "flops"), tflops * 1e12
+    elif all(spec.speed for spec in pool.values()):
+        clock = CostModel(pool, cost.lengths, "runtime")
+        per_second = profile.engine.concurrency
     for (name, reads), count in kinds.items():
-        spec, lengths, times = cost.pool[name], cost.lengths[name], count * more
+        lengths, times = cost.lengths[name], count * more
+        found["calls"] += count
         prompt = lengths.prompt_tokens + reads * lengths.per_answer
         written = lengths.generated_tokens + reads * lengths.more_tokens
-        found["calls"] += count
         found["prompt_tokens"] += times * prompt
         found["generated_tokens"] += times * written
-        found["dollars"] += times * spec.price.dollars(prompt, written)
-        if tflops is not None:
-            flops = np.dot(flops_coefficients(spec, lengths), (reads**2, reads, 1))
-            found["seconds"] += times * float(flops) / (tflops * 1e12)
-        elif by_speed and spec.speed is not None:
-            each = spec.speed[0] * prompt + spec.speed[1] * written
-            found["seconds"] += times * each / profile.engine.concurrency
+        found["dollars"] += times * dollars.call_cost(name, reads)
+        if clock is not None:
+            found["seconds"] += times * clock.call_cost(name, reads) * clock.unit / per_second
     return found
 
 
@@ -226,19 +221,11 @@ class Rehearsal(Evaluator):
         return found
 
     def _asked(self, graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
-        """Yield the key and the kind of each call that a graph makes."""
-        keys: dict[int, int] = {}
-        draws: Counter[Kind] = Counter()
-        for i in graph.order:
-            node, reads = graph.node(i), graph.reads[i]
-            after = tuple(keys[p] for p in reads)
-            alike = (node.model, len(reads))
+        """Yield the signature and the kind of each call that a graph makes."""
+        for i, signature in call_signatures(graph).items():
+            node = graph.node(i)
             if get_role(node.role).calls_model:
-                keys[i] = hash((node.role, *alike, draws[alike], after))
-                draws[alike] += 1
-                yield keys[i], alike
-            else:
-                keys[i] = hash((node.role, after))
+                yield signature, (node.model, len(graph.reads[i]))
 
 
 async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
@@ -259,10 +246,6 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     # The steps use an environment only to evaluate graphs, so a rehearsal can replace it.
     asked = StepModels(cast(Environment, rehearsal))
 
-    def tested(project: Project) -> ToAsk[object]:
-        test = final.evaluate(project, METHOD)
-        return lambda asked: test.asked(asked.environment)
-
     plan: dict[str, Callable[[Project], ToAsk[object]]] = {
         "profile": before.profile,
         "pilot": before.pilot,
@@ -271,7 +254,7 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
         plan["init_family"] = steps.init_family
         plan["init_instances"] = steps.init_instances
         plan["search"] = lambda project: steps.search(project, METHOD)
-        plan["evaluate"] = tested
+        plan["evaluate"] = lambda project: final.evaluate(project, METHOD)
     found: dict[str, Counter[Kind]] = {}
     for stage, step in plan.items():
         # each step gets a copy, which reads the tables of the steps before it

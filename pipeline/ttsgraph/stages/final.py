@@ -14,44 +14,26 @@ import pandas as pd
 
 from ttsgraph.evaluation.archive import score_columns
 from ttsgraph.evaluation.compare import Difference, against_first
-from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.node_answers import CHANGES, NodeAnswers, worth
-from ttsgraph.evaluation.progress import Event, Publish, QuestionDone, ignore
+from ttsgraph.evaluation.progress import Event, QuestionDone
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import checking, get_role
+from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.client import Message
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.response.calibration import SAMPLES, expected_leads
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import ResponseModel
-from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import trials
-from ttsgraph.stages.project import Folder, Project
+from ttsgraph.stages.project import Project, StepModels, ToAsk
 from ttsgraph.stages.steps import evidence_in, start_of
 from ttsgraph.stages.trials import Case
-from ttsgraph.tasks.base import Question, can_vote
+from ttsgraph.tasks.base import Question
 
 PLACEHOLDER = "[what a predecessor answered]"
 """Placeholder for a predecessor's answer in the prompts that the node table shows."""
-
-
-def arms_in(
-    profile: Profile,
-    task: str,
-    found: CollaborationGraph,
-    pilot: pd.DataFrame,
-    alone: pd.DataFrame,
-    router: CollaborationGraph | None = None,
-) -> list[Case]:
-    """Return the found graph and its rivals within the profile's budget, selected based on the
-    tables of earlier steps.
-    """
-    kind = profile.task(task).task
-    check = checking(profile.roles, kind)
-    budget = profile.budget_on(task)
-    return trials.test_cases(found, pilot, alone, budget, can_vote(kind), router, check)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,79 +60,55 @@ def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -
 
 def evaluate(
     project: Project, method: str, more: Iterable[Case] = (), thorough: bool = True
-) -> FinalTest:
-    """Return the planned test of a search's result against its rivals and the cases in `more`. A
-    `thorough` test grades every node, and tries the found graph without each of its nodes.
+) -> ToAsk[TestOutcome]:
+    """Return the work of testing a search's result against its rivals and the cases in `more`. The
+    work writes the test's tables. A `thorough` test grades every node, and tries the found graph
+    without each of its nodes.
+
+    The work raises RunStopped if too many questions are lost, or if the found graph could not be
+    scored.
     """
-    folder = project.folder.of_search(method)
-    start = start_of(project)
+    folder, profile, brief = project.folder.of_search(method), project.profile, project.brief()
     graph = CollaborationGraph.read(folder.path / "graph.json")
+    router = start_of(project).routed
     tables = project.folder.table("pilot"), project.folder.table("profile")
-    cases = arms_in(project.profile, project.task, graph, *tables, start.routed)
-    few = project.questions["test"][: project.profile.evaluate.ablation if thorough else 0]
-    without = removals(graph, project.profile.cost_model(project.task)) if few else {}
-    return FinalTest(project, folder, [*cases, *more], few, without, thorough)
+    known = evidence_in(project, brief.greedy, folder)
+    kind, test = project.settings.task, project.questions["test"]
+    # not the brief's budget: roles that the search may not use compete too
+    budget = profile.budget_on(project.task)
+    cases = [*trials.test_cases(graph, *tables, budget, kind, router), *more]
+    few = test[: profile.evaluate.ablation if thorough else 0]
+    without = removals(graph, brief.cost) if few else {}
+    removed = removal_cases(without)
 
+    async def work(asked: StepModels) -> TestOutcome:
+        grading = asked.environment.with_node_grades(if_free=not thorough)
+        with asked.shown(len(cases) * len(test) + len(removed) * len(few)) as publish:
 
-@dataclass(frozen=True, slots=True)
-class FinalTest:
-    """A planned test. `without` maps node IDs to the found graph without that node, which is tried
-    on the questions in `few`.
-    """
+            def counted(event: Event) -> None:
+                """Publish only finished questions, not best scores, because a graph that lacks a
+                node doesn't compete.
+                """
+                if isinstance(event, QuestionDone):
+                    publish(event)
 
-    project: Project
-    folder: Folder
-    cases: Sequence[Case]
-    few: Sequence[Question]
-    without: Mapping[int, CollaborationGraph]
-    thorough: bool
-
-    @property
-    def total(self) -> int:
-        """Number of questions that the test asks, over all graphs."""
-        test = self.project.settings.splits.test
-        return len(self.cases) * test + len(removal_cases(self.without)) * len(self.few)
-
-    async def asked(
-        self, environment: Environment, publish: Publish = ignore
-    ) -> tuple[Sequence[Feedback], Mapping[str, Feedback]]:
-        """Ask the models; return the feedback of each case and, by content hash, of the found graph
-        without each of its nodes. Raises RunStopped if too many questions are lost.
-        """
-        grading = environment.with_node_grades(if_free=not self.thorough)
-        test = self.project.questions["test"]
-        feedbacks = await trials.cases_feedback(self.cases, grading, test, publish)
-
-        def counted(event: Event) -> None:
-            """Publish only finished questions, not best scores, because a graph that lacks a node
-            doesn't compete.
-            """
-            if isinstance(event, QuestionDone):
-                publish(event)
-
-        removed = removal_cases(self.without)
-        found = await trials.cases_feedback(removed, environment, self.few, counted)
-        hashes = [case.graph.content_hash for case in removed]
-        return feedbacks, dict(zip(hashes, found, strict=True))
-
-    def write(self, asked: Sequence[Feedback], without: Mapping[str, Feedback]) -> TestOutcome:
-        """Write the test's tables, and return the result. Raises RunStopped if the found graph
-        could not be scored.
-        """
-        project, folder = self.project, self.folder
-        found = tested(project, self.cases, asked)
-        folder.write("test", found.table)
-        brief = project.brief()
-        known = evidence_in(project, brief.greedy, folder)
-        graphs = [case.graph for case in found.cases]
+            feedbacks = await trials.cases_feedback(cases, grading, test, publish)
+            found = await trials.cases_feedback(removed, asked.environment, few, counted)
+        outcome = tested(project, cases, feedbacks)
+        folder.write("test", outcome.table)
+        answers = trials.answers_table(outcome.cases, outcome.feedbacks, kind.extract)
+        folder.write("answers", answers)
         rng = np.random.default_rng([project.seed, 2])
-        losses = predicted_losses(graphs[0], brief, known, rng)
-        inputs = graphs[0], found.feedbacks[0], self.few, self.without, without, losses
+        losses = predicted_losses(graph, brief, known, rng)
+        hashes = (case.graph.content_hash for case in removed)
+        by_hash = dict(zip(hashes, found, strict=True))
+        inputs = graph, outcome.feedbacks[0], few, without, by_hash, losses
         folder.write("nodes", node_table(project, *inputs))
-        extract = project.settings.task.extract
-        folder.write("answers", trials.answers_table(found.cases, found.feedbacks, extract))
+        graphs = [case.graph for case in outcome.cases]
         rng = np.random.default_rng([project.seed, 3])
-        return replace(found, leads=expected_leads(graphs, tuple(brief.cost.pool), known, rng))
+        return replace(outcome, leads=expected_leads(graphs, tuple(brief.cost.pool), known, rng))
+
+    return work
 
 
 def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:

@@ -26,8 +26,9 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes
 from ttsgraph.evaluation.archive import score_columns
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.progress import Publish, Shown, ignore, unseen
+from ttsgraph.evaluation.progress import Publish, Shown, unseen
 from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, get_role
 from ttsgraph.models.client import Chat, Usage
@@ -185,6 +186,16 @@ class StepModels:
     speak: Chat | None = None
     shown: Shown = unseen
 
+    async def scores(
+        self, cases: Sequence[Case], cost: CostModel, questions: Sequence[Question]
+    ) -> pd.DataFrame:
+        """Return one row per case that could be scored: its columns, its graph and its scores.
+        Raises RunStopped if a case lost too many questions, or if no case could be scored.
+        """
+        with self.shown(len(cases) * len(questions)) as publish:
+            found = await trials.cases_feedback(cases, self.environment, questions, publish)
+        return trials.cases_table(*trials.scored(cases, found), cost)
+
 
 ToAsk = Callable[[StepModels], Awaitable[T]]
 """Remaining work of a step once it has read its tables."""
@@ -212,11 +223,9 @@ def profile(project: Project) -> ToAsk[pd.DataFrame]:
     """Return the work of asking each model in the pool all training questions, as single calls."""
     settings, task = project.given, project.task
     train = project.questions["train"]
-    members = list(settings.model_pool())
 
     async def work(asked: StepModels) -> pd.DataFrame:
-        with asked.shown(len(members) * len(train)) as publish:
-            table = await profiled(settings, task, members, asked.environment, train, publish)
+        table = await profiled(settings, task, list(settings.model_pool()), asked, train)
         return project.folder.write("profile", table)
 
     return work
@@ -233,9 +242,7 @@ def pilot(project: Project) -> ToAsk[pd.DataFrame]:
     batch = train[: profile.pilot.questions]
 
     async def work(asked: StepModels) -> pd.DataFrame:
-        with asked.shown(len(cases) * len(batch)) as publish:
-            inputs = cases, asked.environment, budget.cost, batch
-            table = await trials.evaluate_cases(*inputs, publish)
+        table = await asked.scores(cases, budget.cost, batch)
         graphs = map(CollaborationGraph.from_json, table["graph"])
         table = table.assign(within_budget=[budget.admits(graph) for graph in graphs])
         return project.folder.write("pilot", table)
@@ -251,9 +258,8 @@ async def profiled(
     profile: Profile,
     task: str,
     members: Sequence[str],
-    environment: Environment,
+    asked: StepModels,
     train: Sequence[Question],
-    publish: Publish = ignore,
 ) -> pd.DataFrame:
     """Return the profile stage's rows for these members (columns of schemas.Profiles): their facts,
     their scores as single calls on the training questions, and the number of tokens that reading an
@@ -263,13 +269,14 @@ async def profiled(
     """
     pool = profile.model_pool()
     alone = [case for case in trials.single_cases(pool) if case.columns["model"] in members]
-    feedbacks = await trials.cases_feedback(alone, environment, train, publish)
-    names = [case.columns["model"] for case in trials.scored(alone, feedbacks)[0]]
     growth: Growth = {}
     simulated = profile.engine.kind == "simulated"  # simulated models keep the given lengths
-    if not simulated:
-        some = train[:READ_QUESTIONS]
-        growth = await _growth(names, profile.roles, environment, some, publish)
+    with asked.shown(len(alone) * len(train)) as publish:
+        feedbacks = await trials.cases_feedback(alone, asked.environment, train, publish)
+        names = [case.columns["model"] for case in trials.scored(alone, feedbacks)[0]]
+        if not simulated:
+            some = train[:READ_QUESTIONS]
+            growth = await _growth(names, profile.roles, asked.environment, some, publish)
     rows = []
     for case, seen in zip(alone, feedbacks, strict=True):
         spec = pool[case.columns["model"]]

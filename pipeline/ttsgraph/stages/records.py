@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict, Field, PositiveInt, field_validator
+from pydantic import ConfigDict, Field, PositiveInt
 
-from ttsgraph.base.errors import DataError, GraphError, SettingsError
+from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.files import (
     checked_json,
     checked_text,
@@ -24,6 +24,7 @@ from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.evaluation.progress import Expense
+from ttsgraph.graphs.field import Graph
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.methods.summary import SPENT, SearchOutcome, edge_table, search_summary
@@ -53,21 +54,12 @@ class RankedGraph(ClosedModel):
     label: str
     value: float | None
     spread: float | None
-    graph: dict[str, Any]
-
-    @field_validator("graph")
-    @classmethod
-    def _graph(cls, graph: dict[str, Any]) -> dict[str, Any]:
-        try:
-            CollaborationGraph.from_dict(graph)
-        except GraphError as error:
-            raise ValueError(str(error)) from None
-        return graph
+    graph: Graph
 
     def contender(self) -> Candidate:
         """Return the graph as a search candidate, with NaN for an unknown value or spread."""
         value, spread = (math.nan if x is None else x for x in (self.value, self.spread))
-        return Candidate(CollaborationGraph.from_dict(self.graph), self.label, value, spread)
+        return Candidate(self.graph, self.label, value, spread)
 
 
 class StartRecord(ClosedModel):
@@ -88,7 +80,7 @@ class StartRecord(ClosedModel):
     @property
     def routed(self) -> CollaborationGraph | None:
         """Graph of the router of single calls, or None if there is no router."""
-        return None if self.router is None else self.router.contender().graph
+        return None if self.router is None else self.router.graph
 
     def leaders(self) -> tuple[Candidate, ...]:
         """Return the stored graphs that have a known value and no route, best first."""

@@ -4,6 +4,7 @@ one method, and a warm search after models have joined the pool.
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -36,6 +37,7 @@ from ttsgraph.stages.project import (
     StepModels,
     ToAsk,
     brief_of,
+    pilot,
     profiled,
     scores_of,
     with_lengths,
@@ -47,6 +49,10 @@ from ttsgraph.tasks.base import Question
 
 BySplit = Mapping[str, Sequence[Question]]
 """Questions by split."""
+
+NO_PILOT = pd.DataFrame(
+    columns=["sweep", "label", "budget_units", "accuracy", "latency_s", "n_scored", "graph"]
+)
 
 SHOWN = 20
 """Number of standings that are stored in addition to the contenders of every search."""
@@ -120,12 +126,16 @@ def init_instances(project: Project, both: bool = False) -> ToAsk[pd.DataFrame]:
 
 
 async def started(project: Project, asked: StepModels) -> None:
-    """Run both init steps; a contest runs only once for both."""
-    if not project.profile.init.contest.enabled:
-        await init_family(project)(asked)
-    table = await init_instances(project, both=True)(asked)
+    """Run the steps between the profile and the loop. A contest runs only once for both init steps,
+    and needs no pilot; without a contest, the agent reads the pilot's results.
+    """
     if project.profile.init.contest.enabled:
+        project.folder.write("pilot", NO_PILOT)
+        table = await init_instances(project, both=True)(asked)
         project.folder.write("init_family", table[:0])
+    else:
+        for step in (pilot, init_family, init_instances):
+            await step(project)(asked)
 
 
 async def _contest(project: Project, brief: Brief, asked: StepModels, rounds: bool = True) -> State:
@@ -160,10 +170,7 @@ async def paper_trials(
     their trials (columns of schemas.Trials).
     """
     cases = trials.trial_cases(multisets, brief, init.topologies, rng)
-    batch = train[: init.questions]
-    with asked.shown(len(cases) * len(batch)) as publish:
-        inputs = cases, asked.environment, brief.cost, batch
-        return await trials.evaluate_cases(*inputs, publish)
+    return await asked.scores(cases, brief.cost, train[: init.questions])
 
 
 def _write_preference(
@@ -295,19 +302,18 @@ def known_evidence(
         for node in graph.nodes
     }
     ids = {question.id for question in questions}
-    answers: dict[int, dict[str, dict[int, NodeResult]]] = {}
+    answers: dict[int, dict[str, dict[int, NodeResult]]] = defaultdict(lambda: defaultdict(dict))
     rows: Iterable[Any] = table.itertuples(index=False)
     for place, row in enumerate(rows):
-        number, question, node = row.candidate_id, row.question_id, row.node
-        known = (number, row.graph_hash, node, row.role, row.is_sink) in expected
-        if not known or question not in ids:
+        node = row.candidate_id, row.graph_hash, row.node, row.role, row.is_sink
+        if node not in expected or row.question_id not in ids:
             raise DataError(
-                f"evidence.parquet: row {place}: expected a node in candidate {number}'s graph and"
-                f" a known question, found node {node} ({row.role}) and question {question!r}"
+                f"evidence.parquet: row {place}: expected a node in candidate {row.candidate_id}'s"
+                f" graph and a known question, found node {row.node} ({row.role}) and question"
+                f" {row.question_id!r}"
             )
         form = "" if row.answer == NO_FORM else str(row.answer)
-        of_graph = answers.setdefault(number, {})
-        of_graph.setdefault(question, {})[node] = NodeResult(row.correct, form)
+        answers[row.candidate_id][row.question_id][row.node] = NodeResult(row.correct, form)
     result = Evidence(questions, greedy)
     for number, of_graph in sorted(answers.items()):
         sink = graphs[number].sink
@@ -360,7 +366,7 @@ async def begun_warm(
     `folder`. Raises the same errors as `profiled`.
     """
     profile, task, train = project.profile, project.task, project.questions["train"]
-    new = await profiled(profile, task, newcomers, asked.environment, train)
+    new = await profiled(profile, task, newcomers, asked, train)
     old = before.alone
     kept = old[old["model"].isin(set(profile.model_pool()) - set(newcomers))]
     alone = pd.concat([kept, new], ignore_index=True)

@@ -1,6 +1,6 @@
 """Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the
 arms of the test comparison. Most functions list graphs to run, or process results;
-`evaluate_cases` runs the graphs.
+`cases_feedback` runs the graphs.
 """
 
 import json
@@ -25,11 +25,11 @@ from ttsgraph.evaluation.progress import BestScore, Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import ASSISTANT, VOTER, get_role, joining
+from ttsgraph.graphs.roles import ASSISTANT, VOTER, checking, get_role, joining
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.searching.agent.base import Brief, Counts, ScoredGraph, Trial, in_words
 from ttsgraph.settings.stages import PilotSettings
-from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.base import Question, Task, can_vote
 
 SHAPE_NODES = 4
 """Number of answering nodes per graph when families or topologies are compared."""
@@ -44,20 +44,6 @@ class Case:
 
     def __str__(self) -> str:
         return ", ".join(self.columns.values())
-
-
-async def evaluate_cases(
-    cases: Sequence[Case],
-    environment: Evaluator,
-    cost: CostModel,
-    questions: Sequence[Question],
-    publish: Publish = ignore,
-) -> pd.DataFrame:
-    """Return one row per case that could be scored: its columns, its graph and its scores. Raises
-    RunStopped if a case lost too many questions, or if no case could be scored.
-    """
-    feedbacks = await cases_feedback(cases, environment, questions, publish)
-    return cases_table(*scored(cases, feedbacks), cost)
 
 
 def scored(
@@ -308,18 +294,17 @@ def test_cases(
     pilot: pd.DataFrame,
     profile: pd.DataFrame,
     budget: Budget,
-    votes_count: bool = True,  # noqa: PT028 (not a test, despite its name)
-    router: CollaborationGraph | None = None,  # noqa: PT028
-    check: str | None = None,  # noqa: PT028
+    kind: Task,
+    router: CollaborationGraph | None = None,  # noqa: PT028 (not a test, despite its name)
 ) -> list[Case]:
     """Return the found graph and its rivals within the same budget: the best single model; the
-    router of single calls, if there is one; the largest affordable vote of the best model whose
-    answers vary; if a role (`check`) checks answers, at most the same number of answers by that
-    model, until one passes; and the pilot's best topology that fits the budget.
+    router of single calls, if there is one; if answers of the task's kind can be counted, the
+    largest affordable vote of the best model whose answers vary; if one of the budget's roles
+    checks answers of this kind, at most the same number of answers by that model, until one passes;
+    and the pilot's best topology that fits the budget.
 
-    `profile` and `pilot` are the tables of these stages. There are no votes if answers of the
-    task's kind can't be counted (`votes_count`, from `can_vote`). Raises BudgetError if no call
-    fits the budget.
+    `profile` and `pilot` are the tables of these stages. Raises BudgetError if no call fits the
+    budget.
     """
     best = best_single(profile, budget)
     cases = [Case(found, {"arm": "found", "label": "found graph"})]
@@ -337,11 +322,11 @@ def test_cases(
     most = calls_within(budget.fixed_limit, price, budget.max_nodes - 1)
     # tried with one vote fewer too, because rounding may have made `most` one too large
     sizes = range(most, 1, -1)[:2]
-    if votes_count:
+    if can_vote(kind):
         votes = (topologies.parallel([voter] * n, voter, VOTER) for n in sizes)
         labels = (f"majority of {n} x {voter}" for n in sizes)
         add("self_consistency", zip(labels, votes, strict=True))
-    if check is not None:
+    if (check := checking(budget.roles, kind)) is not None:
         tries = (topologies.until_passed([voter] * n, check) for n in sizes)
         labels = (f"up to {n} x {voter} until one passes" for n in sizes)
         add("best_of_n", zip(labels, tries, strict=True))

@@ -17,7 +17,7 @@ def get_task(kind: str, grading: Fields | None = None) -> Task:
     kind is unknown (listing the known kinds) or a setting is wrong (naming it).
     """
     if kind not in TASKS:
-        raise SettingsError(f"unknown task kind {kind!r}; known kinds: {', '.join(TASKS)}")
+        raise SettingsError(f"expected a kind among {', '.join(TASKS)}, found {kind!r}")
     task = TASKS[kind]
     if not grading:
         return task

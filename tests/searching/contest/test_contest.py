@@ -53,7 +53,7 @@ class Turns(ArrayEnvironment):
 def world_of(profile: Profile, seed: int = 0, **changes: object) -> Turns:
     traits = TaskTraits(**profile.simulation.tasks["math"].model_dump() | changes)
     world = ArrayWorld(traits, profile.model_pool(), TRAIN + VAL, seed)
-    return Turns(world, questions(TRAIN + VAL), profile.task("math").lengths.value())
+    return Turns(world, questions(TRAIN + VAL), profile.task("math").lengths.given)
 
 
 def scored(profile: Profile, environment: ArrayEnvironment, budget: float) -> Brief:

@@ -24,7 +24,8 @@ from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.settings.profile import Profile, SearchSettings
-from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
+from ttsgraph.stages.project import StepModels
+from ttsgraph.stages.trials import start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
 
 MODEL = "llama-3.2-1b"
@@ -74,7 +75,7 @@ def ran(profile):
     def trials(multisets: Any) -> Any:
         cases = trial_cases(multisets, brief, 10, rng)
         first = every[:32]
-        return asyncio.run(evaluate_cases(cases, environment, brief.cost, first))
+        return asyncio.run(StepModels(environment).scores(cases, brief.cost, first))
 
     table = trials(family_size_trials(brief))
     preference = chooser.select_family_size(brief, trials_of(table, brief.objective))
