@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab import python_path
-from tests.support.docs_blocks import PAGES, Block, blocks_of
+from tests.support.docs_blocks import blocks_of
 from tests.support.processes import said_by
 from tests.support.project import ROOT
 from tests.support.quirky import Quirky
@@ -19,24 +19,20 @@ from ttsgraph.deployment.bundle import FileLoader
 KEY = "key-of-a-reader-0123456789"
 
 
-def titled(page: str, title: str) -> Block:
-    return next(block for block in blocks_of(page) if block.title == title)
+def block_with(page: str, part: str) -> str:
+    """The one block of a page that has this part."""
+    (text,) = [block.text for block in blocks_of(page) if part in block.text]
+    return text
 
 
 def run(program: list[str], folder: Path, **variables: str) -> str:
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": python_path(ROOT), "HOME": str(folder)}
-    environment |= variables
     environment["OPENBLAS_NUM_THREADS"] = "1"  # as in tests/__init__.py
-    return said_by([sys.executable, *program], folder, environment)
+    return said_by([sys.executable, *program], folder, environment | variables)
 
 
 KNOWN = {f"What is {k} + {k}?": str(2 * k) for k in range(100)}
 LISTED_AT = "https://models.example/v1"
-
-
-def write_questions(folder: Path) -> None:
-    rows = "".join(f"{question},{answer}\n" for question, answer in KNOWN.items())
-    (folder / "my.csv").write_text(f"question,answer\n{rows}")
 
 
 def stub(key: str | None = KEY, **skills: float) -> Quirky:
@@ -61,30 +57,13 @@ def typed(text: str, folder: Path, **variables: str) -> tuple[Path, str]:
     return folder, said
 
 
-TYPED = ("ttsgraph serve", "python answers.py", "TWO_KEY", "--preset team.yaml")
-TYPED = (*TYPED, "ttsgraph.load(", '"proposers": ["small"')
-"""Parts of the blocks of text that tests type or run; blocks of other languages all are."""
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_block_of_text_that_can_be_typed_is(page: str) -> None:
-    for block in blocks_of(page):
-        if block.language == "text" and re.search(r"ttsgraph |^import ", block.text, re.MULTILINE):
-            assert any(part in block.text for part in TYPED), f"{page}:{block.line}"
-
-
-def block_with(page: str, part: str) -> str:
-    """The one block of a page that has this part."""
-    (text,) = [block.text for block in blocks_of(page) if part in block.text]
-    return text
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
 def test_the_first_commands_of_a_page_lead_to_a_served_graph(page: str, tmp_path: Path) -> None:
     """And, on the page that has it, to one readable file."""
     text = block_with(page, "ttsgraph serve")
-    write_questions(tmp_path)
+    rows = "".join(f"{question},{answer}\n" for question, answer in KNOWN.items())
+    (tmp_path / "my.csv").write_text(f"question,answer\n{rows}")
     with serve(stub()) as url:
         folder, said = typed(text.replace(LISTED_AT, url), tmp_path, MY_KEY=KEY)
         assert said
@@ -125,7 +104,7 @@ def test_a_team_is_compared_as_the_page_says(tmp_path: Path) -> None:
 
 
 def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> None:
-    row = json.loads(titled("docs/python.md", "qa.jsonl").text)
+    row = json.loads(block_with("docs/python.md", '"question":'))
     rows = [row | {"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
     (tmp_path / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     program = block_with("docs/python.md", "ttsgraph.load(")

@@ -9,7 +9,10 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 
 _FIGURES: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 PAPER_POOL = ModelPool(
-    tuple(ModelSpec(n, *facts, Price(p, p)) for n, (*facts, p) in _FIGURES["models"].items())
+    tuple(
+        ModelSpec(name, *facts, price=Price(price, price))
+        for name, (*facts, price) in _FIGURES["models"].items()
+    )
 )
 BUDGET_MATH: dict[str, list[float]] = _FIGURES["budget_math"]
 CHAIN_OF_3_LLAMA_8B: float = _FIGURES["chain_of_3_llama_8b"]

@@ -117,9 +117,7 @@ class SimulatedProject(Copy):
         return other
 
     def dvc(self, *arguments: str) -> str:
-        done = self.run("dvc", *arguments)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return self.said_by("dvc", *arguments)
 
     def questions(self, split: str) -> list[Question]:
         kept = self.folder / "data" / "simulated-small" / "math" / "questions.parquet"
