@@ -40,11 +40,8 @@ class RealPool:
 
     urls: Urls
     folder: Path
-
-    @property
-    def state(self) -> Path:
-        """What stages keep their state in."""
-        return self.folder / ".ttsgraph"
+    state: Path
+    """What stages keep their state in."""
 
 
 @pytest.fixture(scope="session")
@@ -58,9 +55,10 @@ def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPool]:
         GEMMA: HostedModel(str(MODELS / GEMMA)),
     }
     engine = EngineSettings(kind="vllm", python=str(PYTHON))
-    specs = server_specs(engine, models, folder / ".ttsgraph" / "logs")
-    with shared_servers(folder / ".ttsgraph" / "servers.json", models, lambda: specs, 300) as urls:
-        yield RealPool(urls, folder)
+    state = folder / ".ttsgraph"
+    specs = server_specs(engine, models, state / "logs")
+    with shared_servers(state / "servers.json", models, lambda: specs, 300) as urls:
+        yield RealPool(urls, folder, state)
 
 
 @pytest.fixture(scope="session")

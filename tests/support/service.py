@@ -4,8 +4,8 @@ import asyncio
 import json
 import re
 import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -232,27 +232,21 @@ def _in_thread(
 ) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
     server = uvicorn.Server(config_of(app, settings))
     loops: list[asyncio.AbstractEventLoop] = []
-    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
-        failed: list[BaseException] = []
 
-        async def main() -> None:
-            loops.append(asyncio.get_running_loop())
-            async with app.running() if isinstance(app, App) else nullcontext():
-                await server.serve(sockets=[listening])
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        async with app.running() if isinstance(app, App) else nullcontext():
+            await server.serve(sockets=[listening])
 
-        def run() -> None:
-            try:
-                asyncio.run(main())
-            except BaseException as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=1024) as listening,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        ended = thread.submit(asyncio.run, main())
         try:
-            wait_until(lambda: server.started or not thread.is_alive())
-            if failed:
-                raise failed[0]
+            wait_until(lambda: server.started or ended.done())
+            if ended.done():
+                ended.result()
             yield f"http://127.0.0.1:{listening.getsockname()[1]}", loops[0]
         finally:
             server.should_exit = True
-            thread.join(30)

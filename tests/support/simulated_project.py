@@ -19,11 +19,8 @@ from ttsgraph.tasks.sources import questions_of
 from ttsgraph_flows.dvc_stages import flow_of
 from ttsgraph_flows.registry import Registry
 
-PLACES = (
-    *(("experiments", "artifact_location"), ("runs", "artifact_uri")),
-    *(("logged_models", "artifact_location"), ("model_versions", "source")),
-    ("model_versions", "storage_location"),
-)
+PLACES = "experiments.artifact_location runs.artifact_uri logged_models.artifact_location"
+PLACES += " model_versions.source model_versions.storage_location"
 """Where MLflow's database names folders."""
 
 STAGES = {
@@ -106,12 +103,11 @@ class SimulatedProject(Copy):
     def copy(self, folder: Path) -> SimulatedProject:
         """The project with all that was made in it, in another folder that does not exist yet."""
         shutil.copytree(self.folder, folder, symlinks=True)
-        other = object.__new__(SimulatedProject)
-        uri = f"sqlite:///{folder}/mlflow.db"
-        other.__dict__ |= deepcopy(self.__dict__) | {"folder": folder, "uri": uri}
+        other = deepcopy(self)
+        other.folder, other.uri = folder, f"sqlite:///{folder}/mlflow.db"
         other.save()
         with closing(sqlite3.connect(folder / "mlflow.db")) as store, store:
-            for table, column in PLACES:
+            for table, column in (place.split(".") for place in PLACES.split()):
                 change = f"update {table} set {column} = replace({column}, ?, ?)"
                 store.execute(change, (f"{self.folder}/", f"{folder}/"))
         return other
