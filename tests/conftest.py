@@ -95,6 +95,15 @@ def copied(
     return searched.copy(tmp_path_factory.mktemp("copied") / "project")
 
 
+@pytest.fixture(scope="module")
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A Prefect server for all stages that the tests of a module start."""
+    from tests.support.project import one_prefect_server
+
+    with one_prefect_server(tmp_path_factory.mktemp("prefect")):
+        yield
+
+
 @pytest.fixture
 def ttsgraph(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

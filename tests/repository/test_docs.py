@@ -25,7 +25,7 @@ SLOW = UNHURRIED + OTHERS
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DocsProject]:
+def plain(prefect: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DocsProject]:
     """A copy of the project in which nothing has been run."""
     with serve(STUB) as url:
         project = DocsProject(tmp_path_factory.mktemp("plain"), url)

@@ -62,7 +62,7 @@ def run_with_tests(project: SimulatedProject, commands: list[str]) -> None:
 
 
 @pytest.fixture
-def simulated(searched: SimulatedProject, tmp_path: Path) -> SimulatedProject:
+def simulated(searched: SimulatedProject, prefect: None, tmp_path: Path) -> SimulatedProject:
     return searched.copy(tmp_path / "project")
 
 

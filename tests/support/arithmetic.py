@@ -44,10 +44,8 @@ def environment_of(client: Client, sampling: Sampling | None = None) -> Environm
     return Environment(get_task("math"), prompt, sampling or Sampling(), LAPTOP_POOL, client)
 
 
-def searcher_of(
-    method: str, settings: SearchSettings, brief: Brief = BRIEF, seed: int = 0, small: int = 6
-) -> Searcher:
-    return make_searcher(method, Problem(brief, settings, AgentSettings(), {"small": small}, seed))
+def searcher_of(method: str, settings: SearchSettings, small: int = 6) -> Searcher:
+    return make_searcher(method, Problem(BRIEF, settings, AgentSettings(), {"small": small}, 0))
 
 
 def searched(

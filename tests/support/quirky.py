@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.habits import openai_refusal
+from tests.support.habits import refusing
 from tests.support.stub_server import Answer, StubServer, answered
 
 
@@ -44,11 +44,9 @@ class Quirky(StubServer):
     def misbehave(self, count: int, body: dict[str, Any]) -> Answer | None:
         if wrong := self._wrong_key(self.headers[-1]):
             return wrong
-        name = next((name for name in self.refuses if name in body), None)
-        if name is None:
-            return None
-        self.refused += 1
-        return openai_refusal(name)
+        if refusal := refusing(self.refuses)(count, body):
+            self.refused += 1
+        return refusal
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         text = "\n".join(message["content"] for message in body["messages"])

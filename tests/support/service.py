@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -152,17 +153,17 @@ def pooled(stub: PoolStub) -> Iterator[PoolStub]:
         yield stub
 
 
+@dataclass
 class Service:
-    """A running server: its address, and what it serves."""
+    """A running server: its address, what it serves, and the loop that it runs in."""
 
-    def __init__(self, url: str, deployments: Deployments, loop: asyncio.AbstractEventLoop) -> None:
-        self.url = url
-        self.deployments = deployments
-        self._loop = loop
+    url: str
+    deployments: Deployments
+    loop: asyncio.AbstractEventLoop
 
     def refresh(self) -> None:
         """Look at the names now."""
-        asyncio.run_coroutine_threadsafe(self.deployments.refresh(), self._loop).result(60)
+        asyncio.run_coroutine_threadsafe(self.deployments.refresh(), self.loop).result(60)
 
 
 @contextmanager
