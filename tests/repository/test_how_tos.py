@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import sys
 from pathlib import Path
 
@@ -25,10 +24,26 @@ def block_with(page: str, part: str) -> str:
     return text
 
 
-def run(program: list[str], folder: Path, **variables: str) -> str:
+# Cloning, installation and keys are the test's, and a server isn't started.
+SHELL = f"""
+set -e
+git() {{ :; }}; pip() {{ :; }}; export() {{ :; }}
+python() {{ '{sys.executable}' "$@"; }}
+ttsgraph() {{ [ "$1" = serve ] || python -m ttsgraph "$@"; }}
+"""
+
+
+def typed(text: str, folder: Path, **variables: str) -> str:
+    """Type the commands of a block; return what they print."""
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": python_path(ROOT), "HOME": str(folder)}
     environment["OPENBLAS_NUM_THREADS"] = "1"  # as in tests/__init__.py
-    return said_by([sys.executable, *program], folder, environment | variables)
+    return said_by(["bash", "-c", SHELL + text], folder, environment | variables)
+
+
+def run(program: str, folder: Path) -> str:
+    """What a program prints, with the table of the comparison that it ends with."""
+    (folder / "program.py").write_text(f"{program}\nprint(result.compare())")
+    return typed("python program.py", folder)
 
 
 KNOWN = {f"What is {k} + {k}?": str(2 * k) for k in range(100)}
@@ -40,23 +55,6 @@ def stub(key: str | None = KEY, **skills: float) -> Quirky:
     return Quirky(skills, known=KNOWN, key=key, lists_prices=True)
 
 
-def typed(text: str, folder: Path, **variables: str) -> tuple[Path, str]:
-    """Type the commands of a block; return the folder that they end in, and what they print.
-
-    Cloning, installation and keys are the test's, and a server isn't started.
-    """
-    said = ""
-    for command in re.split(r" && |\n", text):
-        words = shlex.split(command)
-        if words[:1] == ["cd"]:
-            folder /= words[1]
-        elif words[:1] == ["python"]:
-            said += run(words[1:], folder, **variables)
-        elif words[:1] == ["ttsgraph"] and words[1] != "serve":
-            said += run(["-m", *words], folder, **variables)
-    return folder, said
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
 def test_the_first_commands_of_a_page_lead_to_a_served_graph(page: str, tmp_path: Path) -> None:
@@ -64,22 +62,20 @@ def test_the_first_commands_of_a_page_lead_to_a_served_graph(page: str, tmp_path
     text = block_with(page, "ttsgraph serve")
     rows = "".join(f"{question},{answer}\n" for question, answer in KNOWN.items())
     (tmp_path / "my.csv").write_text(f"question,answer\n{rows}")
+    mine = tmp_path / "mine"
     with serve(stub()) as url:
-        folder, said = typed(text.replace(LISTED_AT, url), tmp_path, MY_KEY=KEY)
-        assert said
+        assert typed(text.replace(LISTED_AT, url), tmp_path, MY_KEY=KEY)
         if page == "docs/start.md":
-            asked = block_with(page, "python answers.py").replace(
-                "When is my refund paid?", "What is 21 + 21?"
-            )
-            _, said = typed(asked, folder, MY_KEY=KEY)
-            assert re.search(r"\d", said.splitlines()[-1])
+            asked = block_with(page, "python answers.py")
+            asked = asked.replace("When is my refund paid?", "What is 21 + 21?")
+            assert re.search(r"\d", typed(asked, mine, MY_KEY=KEY).splitlines()[-1])
             key = "two-key-of-a-reader"
             with serve(stub(key, big=0.9)) as two:
                 added = block_with(page, "TWO_KEY").replace("https://two.example/v1", two)
-                typed(added, folder, TWO_KEY=key)
-            assert "api_key_env: TWO_KEY" in (folder / "profiles/mine.yaml").read_text()
+                typed(added, mine, TWO_KEY=key)
+            assert "api_key_env: TWO_KEY" in (mine / "profiles/mine.yaml").read_text()
     (served,) = re.findall(r"^ttsgraph serve (\S+)$", text, re.MULTILINE)
-    name = FileLoader((folder / served,)).names[0]
+    name = FileLoader((mine / served,)).names[0]
     assert name == "my@found"
     assert f"`{name}`" in (ROOT / page).read_text()
 
@@ -96,11 +92,10 @@ def test_a_team_is_compared_as_the_page_says(tmp_path: Path) -> None:
         typed(begin.replace(LISTED_AT, url), tmp_path)
         folder = tmp_path / "mine"
         (folder / "team.yaml").write_text(team)
-        _, said = typed(compare, folder)
-        assert verdict.search(said)
+        assert verdict.search(typed(compare, folder))
         assert (folder / "results/mine/support/compare/team/comparison.json").exists()
         program = block_with(page, '"proposers": ["small"').replace(LISTED_AT, url)
-        assert verdict.search(run(["-c", f"{program}\nprint(result.compare())"], tmp_path))
+        assert verdict.search(run(program, tmp_path))
 
 
 def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> None:
@@ -113,7 +108,5 @@ def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> No
     text = program.replace('budget="', f'{quick} budget="')
     assert quick in text
     with serve(StubServer(("small-1b", "large-8b"), skill=0.7)) as url:
-        text = text.replace("http://127.0.0.1:8000/v1", url)
-        said = run(["-c", f"{text}\nprint(result.compare())"], tmp_path)
-    assert "<- in use" in said
+        assert "<- in use" in run(text.replace("http://127.0.0.1:8000/v1", url), tmp_path)
     assert (tmp_path / "folder" / "bundle.json").exists()

@@ -15,7 +15,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = tuple[int, dict[str, str], str | Iterable[str]]
-"""Status, headers, and a text, or its pieces where it is streamed: HOLD among them waits."""
+"""Status, headers, and a text, or its pieces where it is streamed: HOLD among them waits. Bytes in
+place of it all are sent as they are.
+"""
 HOLD = "hold"
 Misbehave = Callable[[int, dict[str, Any]], Answer | None]
 
@@ -148,29 +150,34 @@ def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
             return {name.lower(): value for name, value in self.headers.items()}
 
         def do_GET(self) -> None:
-            self._send(*stub.lists(self.path, self._headers()))
+            self._send(stub.lists(self.path, self._headers()))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             stub.paths.append(self.path)
             stub.headers.append(self._headers())
             try:
-                self._send(*stub.answer(body, self.connection))
+                self._send(stub.answer(body, self.connection))
             except ConnectionResetError:
                 # Closing with unsent data thrown away is what makes it a reset and not an end.
                 linger = struct.pack("ii", 1, 0)
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 self.close_connection = True
 
-        def _send(self, status: int, headers: dict[str, str], text: str | Iterable[str]) -> None:
-            pieces = [text] if isinstance(text, str) else text
+        def _send(self, answer: Answer | bytes) -> None:
+            if isinstance(answer, bytes):
+                self.close_connection = True
+                self.wfile.write(answer)
+                return
+            status, headers, text = answer
+            ends = {"Connection": "close"}
+            if isinstance(text, str):
+                ends, text = {"Content-Length": str(len(text.encode()))}, [text]
             self.send_response(status)
-            whole = isinstance(text, str)
-            ends = {"Content-Length": str(len(text.encode()))} if whole else {"Connection": "close"}
             for name, value in ({"Content-Type": "application/json"} | ends | headers).items():
                 self.send_header(name, value)
             self.end_headers()
-            for piece in pieces:
+            for piece in text:
                 if piece == HOLD:
                     stub.hold(self.connection)
                 else:
