@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.real import (
-    GEMMA,
-    MODELS,
-    PYTHON,
-    SMOLLM,
-    TOOLS,
-    link_serve_environment,
-    require_models,
-)
+from tests.support import real
 from tests.support.tiny_server import MakeSpec, tiny_spec
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.serving.servers import HostedModel, server_specs
@@ -47,14 +39,14 @@ class RealPool:
 @pytest.fixture(scope="session")
 def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPool]:
     """The two packaged models behind vLLM, one of them with tools."""
-    require_models()
+    real.require_models()
     folder = tmp_path_factory.mktemp("real")
-    link_serve_environment(folder)
+    real.link_serve_environment(folder)
     models = {
-        SMOLLM: HostedModel(str(MODELS / SMOLLM), TOOLS),
-        GEMMA: HostedModel(str(MODELS / GEMMA)),
+        real.SMOLLM: HostedModel(str(real.MODELS / real.SMOLLM), real.TOOLS),
+        real.GEMMA: HostedModel(str(real.MODELS / real.GEMMA)),
     }
-    engine = EngineSettings(kind="vllm", python=str(PYTHON))
+    engine = EngineSettings(kind="vllm", python=str(real.PYTHON))
     state = folder / ".ttsgraph"
     specs = server_specs(engine, models, state / "logs")
     with shared_servers(state / "servers.json", models, lambda: specs, 300) as urls:

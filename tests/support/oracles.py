@@ -10,8 +10,8 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 _FIGURES: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 PAPER_POOL = ModelPool(
     tuple(
-        ModelSpec(name, *facts, price=Price(price, price))
-        for name, (*facts, price) in _FIGURES["models"].items()
+        ModelSpec(name, family, total, inner, layers, hidden, Price(price, price))
+        for name, (family, total, inner, layers, hidden, price) in _FIGURES["models"].items()
     )
 )
 BUDGET_MATH: dict[str, list[float]] = _FIGURES["budget_math"]
