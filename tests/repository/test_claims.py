@@ -62,18 +62,8 @@ def code_of(page: str) -> list[str]:
     return [found.strip() for found in CODE.findall(prose(page))]
 
 
-FOLDERS = {
-    "pipeline",
-    "flows",
-    "checker",
-    "reader",
-    "lab",
-    "tests",
-    "deploy",
-    "profiles",
-    "published",
-}
-FOLDERS |= {"plugins", "inputs", "requirements", "docs"}
+FOLDERS = {"pipeline", "flows", "checker", "reader", "lab", "tests", "deploy", "profiles"}
+FOLDERS |= {"published", "plugins", "inputs", "requirements", "docs"}
 EXAMPLES = {"inputs/math-served.jsonl", "inputs/invoices.jsonl", "inputs/moods.jsonl"}
 EXAMPLES |= {"profiles/mine.yaml"}
 

@@ -145,13 +145,9 @@ class Project(Copy):
         laptop["tasks"]["math"]["splits"] = {"shots": 4, "train": 20, "val": 10, "test": 10}
         laptop["tasks"]["math"]["prompt"] = {"style": "few_shot"}
         self.profile: dict[str, Any] = laptop
-        self.params: dict[str, Any] = {
-            "profile": "stub",
-            "tasks": ["math"],
-            "methods": ["agent_reinforce", "random"],
-            "seed": 0,
-            "tracking_uri": "sqlite:///mlflow.db",
-        }
+        self.params: dict[str, Any] = {"profile": "stub", "tasks": ["math"], "seed": 0}
+        self.params["methods"] = ["agent_reinforce", "random"]
+        self.params["tracking_uri"] = "sqlite:///mlflow.db"
         self.save()
 
     def save(self) -> None:

@@ -64,13 +64,8 @@ class SimulatedProject(Copy):
         self.dvc("init", "--no-scm", "-q")
 
     def save(self) -> None:
-        params = {
-            "profile": "simulated-small",
-            "tasks": ["math"],
-            "methods": [self.method],
-            "seed": self.seed,
-            "tracking_uri": self.uri,
-        }
+        params = {"profile": "simulated-small", "tasks": ["math"], "methods": [self.method]}
+        params |= {"seed": self.seed, "tracking_uri": self.uri}
         self.write(params, "simulated-small", self.settings)
 
     @property
