@@ -1,19 +1,12 @@
 """Searches whose models add two numbers: everything but the language model is real."""
 
-import asyncio
-from collections.abc import Callable
-from typing import Any
-
 from tests.support.fakes import ArithmeticClient
-from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.models.client import Client, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher, make_searcher
-from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -46,17 +39,3 @@ def environment_of(client: Client, sampling: Sampling | None = None) -> Environm
 
 def searcher_of(method: str, settings: SearchSettings, small: int = 6) -> Searcher:
     return make_searcher(method, Problem(BRIEF, settings, AgentSettings(), {"small": small}, 0))
-
-
-def searched(
-    searcher: Searcher,
-    archive: Archive,
-    client: Client,
-    train: int,
-    val: int,
-    on_record: Callable[[Row], Any] = lambda record: None,
-) -> SearchOutcome:
-    settings = searcher.problem.settings
-    bench = Bench(environment_of(client), archive, on_record)
-    questions = arithmetic(train), arithmetic(val, train)
-    return asyncio.run(find(searcher, settings, bench, *questions))[0]
