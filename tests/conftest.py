@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.real import (
-    GEMMA,
-    MODELS,
-    PYTHON,
-    SMOLLM,
-    TOOLS,
-    link_serve_environment,
-    require_models,
-)
+from tests.support import real
 from tests.support.tiny_server import MakeSpec, tiny_spec
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.serving.placement import HostedModel
@@ -41,27 +33,25 @@ class RealPool:
 
     urls: Urls
     folder: Path
-
-    @property
-    def state(self) -> Path:
-        """What stages keep their state in."""
-        return self.folder / ".ttsgraph"
+    state: Path
+    """What stages keep their state in."""
 
 
 @pytest.fixture(scope="session")
 def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPool]:
     """The two packaged models behind vLLM, one of them with tools."""
-    require_models()
+    real.require_models()
     folder = tmp_path_factory.mktemp("real")
-    link_serve_environment(folder)
+    real.link_serve_environment(folder)
     models = {
-        SMOLLM: HostedModel(str(MODELS / SMOLLM), TOOLS),
-        GEMMA: HostedModel(str(MODELS / GEMMA)),
+        real.SMOLLM: HostedModel(str(real.MODELS / real.SMOLLM), real.TOOLS),
+        real.GEMMA: HostedModel(str(real.MODELS / real.GEMMA)),
     }
-    engine = EngineSettings(kind="vllm", python=str(PYTHON))
-    specs = server_specs(engine, models, folder / ".ttsgraph" / "logs")
-    with shared_servers(folder / ".ttsgraph" / "servers.json", models, lambda: specs, 300) as urls:
-        yield RealPool(urls, folder)
+    engine = EngineSettings(kind="vllm", python=str(real.PYTHON))
+    state = folder / ".ttsgraph"
+    specs = server_specs(engine, models, state / "logs")
+    with shared_servers(state / "servers.json", models, lambda: specs, 300) as urls:
+        yield RealPool(urls, folder, state)
 
 
 @pytest.fixture(scope="session")
@@ -96,6 +86,15 @@ def copied(
 ) -> SimulatedProject:
     """That project in another folder, which the tests of a module may change."""
     return searched.copy(tmp_path_factory.mktemp("copied") / "project")
+
+
+@pytest.fixture(scope="module")
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A Prefect server for all stages that the tests of a module start."""
+    from tests.support.project import one_prefect_server
+
+    with one_prefect_server(tmp_path_factory.mktemp("prefect")):
+        yield
 
 
 @pytest.fixture

@@ -9,19 +9,13 @@ import io
 from collections.abc import Callable
 from importlib.util import find_spec
 
-from cases import SQUARES
+from cases import SQUARES, tables
 from test_replies import MODULES, WAYS, works
 
 from codecheck import CheckedProgram, program_of, run_checked
 
 PROMPT = "def f(x):\n"
-# Programs that square nothing: what they return equals everything, or stands in the tests.
-WRONG = (
-    "    class Any:\n        def __eq__(self, other): return True\n    return Any()\n",
-    "    class Any(int):\n        __eq__ = lambda self, other: True\n    return Any()\n",
-    "    from unittest.mock import ANY\n    return ANY\n",
-    "    import sys\n    seen = sys._getframe(1).f_code.co_consts\n    return seen[seen.index(x) + 1]\n",
-)
+WRONG = [body for (body,) in tables("verdicts.txt")["bodies of f that only pretend to square"]]
 
 
 def readers() -> dict[str, Callable[[str], str | None]]:

@@ -5,7 +5,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+
+import psutil
 
 _REFUSE = """
 import pyseccomp
@@ -33,20 +34,17 @@ def refused_calls(names: Sequence[str], program: str) -> str:
 
 
 def descendants_of(pid: int) -> set[int]:
-    """The process ids of a process's children, those of all its threads, and of theirs."""
-    children = set()
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            children.update(map(int, path.read_text().split()))
-    return children.union(*map(descendants_of, children))
+    """The process ids of a process's children, and of theirs."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return {child.pid for child in psutil.Process(pid).children(recursive=True)}
+    return set()
 
 
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:

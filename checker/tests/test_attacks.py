@@ -31,18 +31,11 @@ def scene(tmp_path):
         yield scene
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "fork bomb",
-        "overwrite",
-        "read the home folder",
-        "TCP",
-        "kill",
-        "equal to everything",
-        "skip the tests of unittest",
-    ],
-)
+FIRST = {attack.done: name for name, attack in reversed(ATTACKS.items())}
+FIRST[HARMS["outlives"]] = "equal to everything"  # in place of one that takes seconds
+
+
+@pytest.mark.parametrize("name", FIRST.values())
 def test_an_attack_of_each_kind_fails(scene, name):
     assert_fails(scene, name)
 
@@ -103,32 +96,19 @@ def test_attacks_fail_without_namespaces(which):
     assert " passed" in done.stdout
 
 
-def test_there_are_enough_attacks_and_a_right_solution_still_passes():
-    assert len(ATTACKS) >= 40
-    assert len({(attack.source, attack.tests) for attack in ATTACKS.values()}) == len(ATTACKS)
-    for tests in {attack.tests for attack in ATTACKS.values()} - {SQUARES}:
-        compile(tests, "tests", "exec")
-    assert run_checked(CheckedProgram("def f(x): return x * x", "f", SQUARES), LIMITS).passed
-
-
 def run_freely(attack, scene):
     """An attack and its tests in one interpreter without any limit, as a naive grader has it: a
     pass is status 0, or "passed".
     """
     program = f"{attack.program(scene, scale=3)}\n{attack.tests}\ncheck(f)\nprint('passed')\n"
+    command = [sys.executable, "-S", "-c", program]
+    seconds = 1 if attack.done is HARMS["outlives"] else 20
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
-        command = [sys.executable, "-S", "-c", program]
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd=folder,
-            close_fds=False,
-        )
+        given = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output, "cwd": folder}
+        child = subprocess.Popen(command, close_fds=False, **given)
+        late = False
         try:
-            child.wait(1 if attack.done is HARMS["outlives"] else 20)
-            late = False
+            child.wait(seconds)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()

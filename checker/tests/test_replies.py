@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cases import tables, texts
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_speed import PIECES
 
@@ -54,8 +54,8 @@ def marked(code: str, mark: str = "+") -> str:
 
 
 def as_hunk(code: str) -> str:
-    lines = code.split("\n")
-    return f"@@ -0,0 +1,{len(lines)} @@\n{marked(code)}"
+    count = code.count("\n") + 1
+    return f"@@ -0,0 +1,{count} @@\n{marked(code)}"
 
 
 def numbered(code: str, mark: str) -> str:
@@ -116,9 +116,8 @@ def works(program: str | None) -> bool:
     """Whether a program of these tests' own defines the right function."""
     assert program is not None, "no program was found"
     names: dict[str, object] = {"__name__": "program"}
-    with contextlib.suppress(
-        EOFError, NameError, OSError
-    ):  # of an example below the definitions, which the sandbox lets pass
+    # Of an example below the definitions, which the sandbox lets pass.
+    with contextlib.suppress(EOFError, NameError, OSError):
         exec(compile(program, "program", "exec"), names)
     return [names["target"](x) for x in range(4)] == [0, 1, 4, 9]  # type: ignore[operator]
 
@@ -134,27 +133,17 @@ LIBRARY = sorted(
 )
 
 
-def functions_of(text: str) -> list[str]:
-    """The functions that a module defines at its margin."""
-    return [
-        statement.name
-        for statement in ast.parse(text).body
-        if isinstance(statement, ast.FunctionDef)
-    ]
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(LIBRARY), st.sampled_from(sorted(set(WAYS) - {"in two blocks"})))
 def test_a_module_of_the_standard_library_is_read_whole(path, way):
     text = path.read_text(encoding="utf-8")
-    if not (functions := functions_of(text)):
-        return
+    statements = ast.parse(text).body
+    functions = [each.name for each in statements if isinstance(each, ast.FunctionDef)]
+    assume(functions)
     found = program_of(WAYS[way](text), functions[-1])
-    assert found is not None
-    read = iter([ast.dump(statement) for statement in ast.parse(found).body])
-    assert [
-        s for s in ast.parse(text).body if ast.dump(s) not in read
-    ] == []  # in this order, nothing changed
+    read = iter(map(ast.dump, ast.parse(found).body))
+    # In this order, nothing changed.
+    assert [each for each in statements if ast.dump(each) not in read] == []
 
 
 def test_code_in_a_quotation_keeps_its_blanks():
@@ -201,14 +190,10 @@ def test_a_diff_of_a_file_gives_what_the_file_becomes():
 
 
 def test_json_and_diffs_beside_a_program_are_not_read():
-    for beside in (
-        in_json(DRAFT),
-        fenced("--- /dev/null\n+++ b/target.py\n" + as_hunk(DRAFT), says="diff"),
-    ):
-        for reply in (
-            f"{fenced(MODULES['function'])}\n{beside}",
-            f"{beside}\n{fenced(MODULES['function'])}",
-        ):
+    program = fenced(MODULES["function"])
+    diff = fenced("--- /dev/null\n+++ b/target.py\n" + as_hunk(DRAFT), says="diff")
+    for beside in (in_json(DRAFT), diff):
+        for reply in (f"{program}\n{beside}", f"{beside}\n{program}"):
             assert works(program_of(reply, "target"))
 
 

@@ -67,31 +67,24 @@ def test_a_process_that_is_slow_to_start_takes_nothing_from_its_program(tmp_path
     slow = tmp_path / "python"
     slow.write_text(f'#!/bin/sh\nsleep 2\nexec {sys.executable} "$@"\n')
     slow.chmod(0o755)
-    program = CheckedProgram(
-        "def square(x): return x * x", "square", "def check(f): assert f(2) == 4"
-    )
+    program = CheckedProgram("def square(x): return x * x", "square", SQUARES)
     assert run_checked(program, SandboxLimits(wall_s=1.5), python=str(slow)).passed
 
 
 def test_a_solution_that_fills_its_folder_before_the_tests_are_ready_has_failed():
-    solution = (
-        "import time\nfor k in range(10): open(str(k), 'w').close()\ntime.sleep(60)\ndef square(x):"
-        " return x * x"
-    )
+    fills = "for k in range(10): open(str(k), 'w').close()"
+    solution = f"import time\n{fills}\ntime.sleep(60)\ndef square(x): return x * x"
     for _ in range(5):
         verdict = run(solution, limits=SandboxLimits(folder_files=3))
         assert (verdict.passed, verdict.detail) == (False, "it wrote more than its folder may hold")
 
 
 @pytest.mark.parametrize(
-    ("python", "message"),
-    [
-        ("/nonexistent/python", "can.t start a process .*No such file"),
-        ("/bin/false", "can.t start a process .* ended with status 1"),
-    ],
+    ("python", "why"),
+    [("/nonexistent/python", "No such file"), ("/bin/false", "ended with status 1")],
 )
-def test_a_child_that_cannot_start_is_a_failed_call(python, message):
-    with pytest.raises(NotChecked, match=message):
+def test_a_child_that_cannot_start_is_a_failed_call(python, why):
+    with pytest.raises(NotChecked, match=rf"can.t start a process .*{why}"):
         run_checked(CheckedProgram("", "square", SQUARES), LIMITS, python=python)
 
 
@@ -190,20 +183,16 @@ SOLUTION = PROGRAMS["writes until it is refused"]
 TESTS = "def check(f):\n    assert f({most}) == {expected!r}\n"
 
 
-def mounts() -> bool:
-    """Whether this kernel lets us mount in a namespace of our own."""
-    done = subprocess.run(
-        ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
-        capture_output=True,
-        check=False,
-    )
-    return done.returncode == 0
+MOUNT = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+NEEDS_MOUNTS = pytest.mark.skipif(
+    subprocess.run(MOUNT, capture_output=True, check=False).returncode != 0,
+    reason="this kernel lets no user mount a file system",
+)
 
 
+@NEEDS_MOUNTS
 @pytest.mark.parametrize("kind", WRITERS)
 def test_the_kernel_refuses_what_is_beyond_the_folder_s_size(kind):
-    if not mounts():
-        pytest.skip("this kernel lets no user mount a file system")
     source = SOLUTION.format(writer=WRITERS[kind])
     limits = SandboxLimits(folder_size=4 << 20, wall_s=60)
     ended = run_checked(CheckedProgram(source, "f", TESTS.format(most=3, expected=(3, 0))), limits)
@@ -215,14 +204,12 @@ def test_the_kernel_refuses_what_is_beyond_the_folder_s_size(kind):
     assert ended.passed, ended
 
 
+@NEEDS_MOUNTS
 def test_the_kernel_bounds_the_number_of_files():
-    if not mounts():
-        pytest.skip("this kernel lets no user mount a file system")
     source = SOLUTION.format(writer="open(f'f{k}', 'wb').close()")
     limits = SandboxLimits(folder_files=8, wall_s=60)
-    assert run_checked(
-        CheckedProgram(source, "f", TESTS.format(most=99, expected=(8, 28))), limits
-    ).passed
+    tests = TESTS.format(most=99, expected=(8, 28))
+    assert run_checked(CheckedProgram(source, "f", tests), limits).passed
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -57,29 +57,18 @@ def test_stopping_an_iteration_ends_no_loop_of_the_tests(kind):
         assert not run(solution, f"def check(f): assert {holds}").passed
 
 
-def test_instances_of_given_classes_travel_both_ways():
-    given = (
-        "class Node:\n"
-        "    def __init__(self, value, next=None): self.value, self.next = value, next\n"
-        "    def __eq__(self, other): return vars(self) == vars(other)\n"
+@pytest.mark.parametrize(
+    "row", TABLES["of what is given, a solution, a test, passes"], ids=" ".join
+)
+def test_what_is_given_travels_both_ways_and_is_the_tests_own(row):
+    """The state of a class that is given may be set, and neither its methods nor a function."""
+    solution, holds, passes = row
+    verdict = run(
+        solution.replace("GIVEN", PARTS["given to both"]),
+        f"def check(f): assert {holds}",
+        PARTS["given to both"],
     )
-    tests = "def check(f): assert f(Node(1, Node(2))) == Node(3, Node(1, Node(2)))"
-    assert run("def square(x): return Node(3, x)", tests, given).passed
-    assert run(f"{given}def square(x): return Node(3, x)", tests, given).passed
-    assert not run("def square(x): return Node(4, x)", tests, given).passed
-    lying = "class Node:\n    def __eq__(self, other): return True\ndef square(x): return Node()"
-    assert not run(lying, tests, given).passed
-    # The state of a trusted class may be set, and not its methods.
-    for change, passes in (("value = 4", True), ("__eq__ = lambda other: True", False)):
-        made = f"def square(x):\n    node = Node(0)\n    node.{change}\n    return node"
-        assert run(made, "def check(f): assert f(2) == Node(4)", given).passed == passes
-
-
-def test_tests_use_what_is_given_not_what_the_solution_makes_of_it():
-    given = "def double(x):\n    return 2 * x\n"
-    tests = "def check(f): assert f(4) == double(8)"
-    assert run(f"{given}def square(x): return x * double(x) // 2", tests, given).passed
-    assert not run("def double(x): return 5\ndef square(x): return 5", tests, given).passed
+    assert verdict.passed is (passes == "yes"), verdict.detail
 
 
 @pytest.mark.parametrize("row", TABLES["an argument, changed in place"], ids=" ".join)

@@ -20,20 +20,16 @@ READS: dict[str, Callable[[str], object]] = {
 }
 
 
-def core_s(read: Callable[[str], object], text: str) -> float:
-    start = time.process_time()
-    read(text)
-    return time.process_time() - start
-
-
 # A yardstick of the machine: Python compiles these 4,000 short lines in about 15 ms of core time,
 # and 17 times that is a quarter of a second. A reader whose time grows with the square takes hundreds.
 LINES = "abcdefgh = ijklmnop + 12\n" * 4000
 YARDSTICKS = 17
 
 
-def compiled(source: str) -> object:
-    return compile(source, "lines", "exec")
+def core_s(do: Callable[..., object], *given: str) -> float:
+    start = time.process_time()
+    do(*given)
+    return time.process_time() - start
 
 
 def in_a_moment(read: Callable[[str], object], text: str) -> bool:
@@ -42,7 +38,7 @@ def in_a_moment(read: Callable[[str], object], text: str) -> bool:
     Other processes slow down both, and each reading gets another text, as some are remembered.
     """
     return any(
-        core_s(read, f"{number} {text}") < YARDSTICKS * core_s(compiled, LINES)
+        core_s(read, f"{number} {text}") < YARDSTICKS * core_s(compile, LINES, "lines", "exec")
         for number in range(5)
     )
 

@@ -11,35 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from finalanswer import (
-    answer_in,
-    choice_in,
-    form_in,
-    label_in,
-    last_value,
-    letter_in,
-    normalise,
-    program_value,
-)
+import finalanswer
 
 LENGTH = 200_000
 PIECES: list[str] = json.loads(Path(__file__).with_name("pieces.json").read_text())
 READS: dict[str, Callable[[str], object]] = {
-    "number": answer_in,
-    "letter": letter_in,
-    "choice": lambda reply: choice_in(reply, ["Paris", "12"]),
-    "label": lambda reply: label_in(reply, ("yes", "no", "may be")),
-    "words": form_in,
-    "json": last_value,
-    "formula": normalise,
-    "calculation": program_value,
+    "number": finalanswer.answer_in,
+    "letter": finalanswer.letter_in,
+    "choice": lambda reply: finalanswer.choice_in(reply, ["Paris", "12"]),
+    "label": lambda reply: finalanswer.label_in(reply, ("yes", "no", "may be")),
+    "words": finalanswer.form_in,
+    "json": finalanswer.last_value,
+    "formula": finalanswer.normalise,
+    "calculation": finalanswer.program_value,
 }
-
-
-def core_s(read: Callable[[str], object], text: str) -> float:
-    start = time.process_time()
-    read(text)
-    return time.process_time() - start
 
 
 # A yardstick of the machine: Python compiles these 4,000 short lines in about 15 ms of core time,
@@ -48,8 +33,10 @@ LINES = "abcdefgh = ijklmnop + 12\n" * 4000
 YARDSTICKS = 14
 
 
-def compiled(source: str) -> object:
-    return compile(source, "lines", "exec")
+def core_s(do: Callable[..., object], *given: str) -> float:
+    start = time.process_time()
+    do(*given)
+    return time.process_time() - start
 
 
 def in_a_moment(read: Callable[[str], object], text: str) -> bool:
@@ -58,7 +45,7 @@ def in_a_moment(read: Callable[[str], object], text: str) -> bool:
     Other processes slow down both, and each reading gets another text, as some are remembered.
     """
     return any(
-        core_s(read, f"{number} {text}") < YARDSTICKS * core_s(compiled, LINES)
+        core_s(read, f"{number} {text}") < YARDSTICKS * core_s(compile, LINES, "lines", "exec")
         for number in range(5)
     )
 

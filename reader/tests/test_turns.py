@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from rows import rows
 
@@ -11,15 +13,11 @@ TURNS = rows("turns.txt")
 ANOTHER, THOUGHTS = ([text for text, of in TURNS if of == kind] for kind in ("another", "thoughts"))
 
 
-def yes_or_no(reply):
-    return label_in(reply, ("yes", "no"))
-
-
 # Of each kind: how it is read, replies that give the right one, what it is, and another reply.
 KINDS = {
     "number": (answer_in, ("The answer is 3.", "So \\boxed{3}.", "3", "#### 3"), "3", "Answer: 10"),
     "letter": (letter_in, ("The answer is (C).", "C", "Answer: C"), "C", "The answer is B."),
-    "label": (yes_or_no, ("Answer: no", "no"), "no", "Answer: yes"),
+    "label": (partial(label_in, choices=("yes", "no")), ("Answer: no", "no"), "no", "Answer: yes"),
     "words": (form_in, ("Paris", "Answer: Paris"), "paris", "Answer: Rome"),
     "json": (last_value, ('{"a": 1}',), {"a": 1}, '{"a": 2}'),
 }

@@ -17,7 +17,7 @@ def test_reads_the_final_answer(text, answer):
     assert (answer_in(text) or "") == answer
 
 
-@pytest.mark.parametrize("file", ["math_replies.txt", "formulas.txt"])
+@pytest.mark.parametrize("file", ["ordinary_replies.txt", "math_replies.txt", "formulas.txt"])
 def test_reads_no_more_and_no_less_than_a_reply_says_in_whatever_form_or_unit(file):
     """Rows of: the right answer, how the reply is to be graded, the reply."""
     misread = [

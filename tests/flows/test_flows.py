@@ -8,20 +8,14 @@ import pandas as pd
 import pytest
 
 from tests.support.processes import refusing
-from tests.support.project import Project, one_prefect_server
+from tests.support.project import Project
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.files import md5
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.schemas import Candidates, check
 from ttsgraph_flows.stage import load_stage
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module", autouse=True)
-def prefect(tmp_path_factory):
-    with one_prefect_server(tmp_path_factory.mktemp("prefect")):
-        yield
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 
 
 @pytest.fixture(scope="module")

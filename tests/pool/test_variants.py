@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.project import MODEL
-from tests.support.service import NAME, PoolStub, Shelf, profile_of, running, serving
+from tests.support.service import NAME, PoolStub, Shelf, pooled, profile_of, serving
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import DeployedVersion
@@ -147,8 +147,8 @@ class TestServing:
 
     def said(self, stub: PoolStub, graph: CollaborationGraph, **known: Any) -> Any:
         messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "3 + 4"}]
-        with running(stub.app) as pool:
-            version = DeployedVersion("math", graph, profile(url=f"{pool}/v1", **known), (), "1")
+        with pooled(stub):
+            version = DeployedVersion("math", graph, profile(url=stub.url, **known), (), "1")
             with serving(Shelf(math_champion=version)) as service:
                 client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
                 return client.chat.completions.create(model=NAME, messages=messages)  # type: ignore[arg-type]

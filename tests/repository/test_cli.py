@@ -10,7 +10,6 @@ import yaml
 from tests.support.cli import done
 from tests.support.oracles import CHAIN_OF_3_LLAMA_8B
 from tests.support.project import ROOT
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain
 
 PAPER = ("--profile", "paper")
@@ -40,14 +39,9 @@ def fails(ttsgraph):
     return run
 
 
-def write(folder: Path, graph: CollaborationGraph) -> str:
-    (folder / "graph.json").write_text(graph.to_json())
-    return "graph.json"
-
-
 def test_explain_says_what_theorem_1_says(project):
-    file = write(project, chain(["llama-3.1-8b"] * 3))
-    said = done("explain", file, *PAPER, "--task", "math")
+    (project / "graph.json").write_text(chain(["llama-3.1-8b"] * 3).to_json())
+    said = done("explain", "graph.json", *PAPER, "--task", "math")
     assert "width 1, depth 3" in said
     assert f"{CHAIN_OF_3_LLAMA_8B:.1f} units" in said
 

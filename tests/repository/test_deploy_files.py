@@ -1,6 +1,5 @@
 """What deploy/ starts exists: linters where there are any, and each command's options."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from lab import python_path
+from tests.support.background import background
 from tests.support.project import ROOT
 from tests.support.service import ALONE, PoolStub, chat, pooled, post, profile_of
 from ttsgraph.deployment.bundle import DeployedVersion
@@ -87,29 +87,19 @@ def test_the_manifest_probes_what_the_server_answers():
 def started(where, folder):
     """The server as a stack starts it; yields its address."""
     (port,) = free_ports(1)
+    url, bundle = f"http://127.0.0.1:{port}", str(folder / "bundle")
+    (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS))
+    places = {"/bundle": bundle, "${TTSGRAPH_MODEL:-/bundle}": bundle}
+    given = [places.get(word, word) for word in arguments()[where]]
+    if "--port" in given:
+        given = given[: given.index("--port")]
+    command = ["env", "-C", str(folder), sys.executable, "-m", "ttsgraph", *given]
+    command += ["--port", str(port)]
+    known = {"PYTHONPATH": python_path(ROOT), "TTSGRAPH_API_KEY": "sesame"}
     with pooled(PoolStub()) as pool:
         DeployedVersion("math", ALONE, profile_of(pool.url)).write(folder / "bundle")
-        (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS))
-        bundle = str(folder / "bundle")
-        places = {"/bundle": bundle, "${TTSGRAPH_MODEL:-/bundle}": bundle}
-        given = [places.get(word, word) for word in arguments()[where]]
-        if "--port" in given:
-            given = given[: given.index("--port")]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ttsgraph", *given, "--port", str(port)],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": python_path(ROOT), "TTSGRAPH_API_KEY": "sesame"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        with process:
-            try:
-                assert "serving math@bundle" in process.stdout.readline()
-                yield f"http://127.0.0.1:{port}"
-                process.terminate()
-                assert process.wait() == 0
-            finally:
-                process.kill()
+        with background(folder / "log", *command, health=f"{url}/healthz", **known):
+            yield url
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ from tests.support.project import ROOT
 from ttsgraph.settings.profile import load_profile
 
 STATED = yaml.safe_load((ROOT / "tests" / "repository" / "figures.yaml").read_text())
-NUMBERS = ("one", "two", "three", "four", "five", "six")
-NUMBERS = (*NUMBERS, "seven", "eight", "nine", "ten", "eleven", "twelve")
+NUMBERS = ["one", "two", "three", "four", "five", "six"]
+NUMBERS += ["seven", "eight", "nine", "ten", "eleven", "twelve"]
 PYTHON = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"][2:]
 
 

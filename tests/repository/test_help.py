@@ -13,6 +13,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from tests.support.cli import ended
 from tests.support.project import MODEL, ROOT, laptop_on
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.cli import app
@@ -88,7 +89,7 @@ GPUs.
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE])
 def test_examples_run(project, name):
     arguments = [project if part == "https://models.example/v1" else part for part in example(name)]
-    done = CliRunner().invoke(app, arguments)
+    done = ended(*arguments)
     assert done.exit_code == 0 or (name in MISSING and done.exit_code == 2), (
         f"{arguments}: {done.output} {done.exception}"
     )

@@ -2,14 +2,13 @@
 
 import json
 import re
-import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
 from lab import python_path
-from tests.support.docs_blocks import PAGES, Block, blocks_of
+from tests.support.docs_blocks import blocks_of
 from tests.support.processes import said_by
 from tests.support.project import ROOT
 from tests.support.quirky import Quirky
@@ -19,24 +18,36 @@ from ttsgraph.deployment.bundle import FileLoader
 KEY = "key-of-a-reader-0123456789"
 
 
-def titled(page: str, title: str) -> Block:
-    return next(block for block in blocks_of(page) if block.title == title)
+def block_with(page: str, part: str) -> str:
+    """The one block of a page that has this part."""
+    (text,) = [block.text for block in blocks_of(page) if part in block.text]
+    return text
 
 
-def run(program: list[str], folder: Path, **variables: str) -> str:
+# Cloning, installation and keys are the test's, and a server isn't started.
+SHELL = f"""
+set -e
+git() {{ :; }}; pip() {{ :; }}; export() {{ :; }}
+python() {{ '{sys.executable}' "$@"; }}
+ttsgraph() {{ [ "$1" = serve ] || python -m ttsgraph "$@"; }}
+"""
+
+
+def typed(text: str, folder: Path, **variables: str) -> str:
+    """Type the commands of a block; return what they print."""
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": python_path(ROOT), "HOME": str(folder)}
-    environment |= variables
     environment["OPENBLAS_NUM_THREADS"] = "1"  # as in tests/__init__.py
-    return said_by([sys.executable, *program], folder, environment)
+    return said_by(["bash", "-c", SHELL + text], folder, environment | variables)
+
+
+def run(program: str, folder: Path) -> str:
+    """What a program prints, with the table of the comparison that it ends with."""
+    (folder / "program.py").write_text(f"{program}\nprint(result.compare())")
+    return typed("python program.py", folder)
 
 
 KNOWN = {f"What is {k} + {k}?": str(2 * k) for k in range(100)}
 LISTED_AT = "https://models.example/v1"
-
-
-def write_questions(folder: Path) -> None:
-    rows = "".join(f"{question},{answer}\n" for question, answer in KNOWN.items())
-    (folder / "my.csv").write_text(f"question,answer\n{rows}")
 
 
 def stub(key: str | None = KEY, **skills: float) -> Quirky:
@@ -44,63 +55,27 @@ def stub(key: str | None = KEY, **skills: float) -> Quirky:
     return Quirky(skills, known=KNOWN, key=key, lists_prices=True)
 
 
-def typed(text: str, folder: Path, **variables: str) -> tuple[Path, str]:
-    """Type the commands of a block; return the folder that they end in, and what they print.
-
-    Cloning, installation and keys are the test's, and a server isn't started.
-    """
-    said = ""
-    for command in re.split(r" && |\n", text):
-        words = shlex.split(command)
-        if words[:1] == ["cd"]:
-            folder /= words[1]
-        elif words[:1] == ["python"]:
-            said += run(words[1:], folder, **variables)
-        elif words[:1] == ["ttsgraph"] and words[1] != "serve":
-            said += run(["-m", *words], folder, **variables)
-    return folder, said
-
-
-TYPED = ("ttsgraph serve", "python answers.py", "TWO_KEY", "--preset team.yaml")
-TYPED = (*TYPED, "ttsgraph.load(", '"proposers": ["small"')
-"""Parts of the blocks of text that tests type or run; blocks of other languages all are."""
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_block_of_text_that_can_be_typed_is(page: str) -> None:
-    for block in blocks_of(page):
-        if block.language == "text" and re.search(r"ttsgraph |^import ", block.text, re.MULTILINE):
-            assert any(part in block.text for part in TYPED), f"{page}:{block.line}"
-
-
-def block_with(page: str, part: str) -> str:
-    """The one block of a page that has this part."""
-    (text,) = [block.text for block in blocks_of(page) if part in block.text]
-    return text
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
 def test_the_first_commands_of_a_page_lead_to_a_served_graph(page: str, tmp_path: Path) -> None:
     """And, on the page that has it, to one readable file."""
     text = block_with(page, "ttsgraph serve")
-    write_questions(tmp_path)
+    rows = "".join(f"{question},{answer}\n" for question, answer in KNOWN.items())
+    (tmp_path / "my.csv").write_text(f"question,answer\n{rows}")
+    mine = tmp_path / "mine"
     with serve(stub()) as url:
-        folder, said = typed(text.replace(LISTED_AT, url), tmp_path, MY_KEY=KEY)
-        assert said
+        assert typed(text.replace(LISTED_AT, url), tmp_path, MY_KEY=KEY)
         if page == "docs/start.md":
-            asked = block_with(page, "python answers.py").replace(
-                "When is my refund paid?", "What is 21 + 21?"
-            )
-            _, said = typed(asked, folder, MY_KEY=KEY)
-            assert re.search(r"\d", said.splitlines()[-1])
+            asked = block_with(page, "python answers.py")
+            asked = asked.replace("When is my refund paid?", "What is 21 + 21?")
+            assert re.search(r"\d", typed(asked, mine, MY_KEY=KEY).splitlines()[-1])
             key = "two-key-of-a-reader"
             with serve(stub(key, big=0.9)) as two:
                 added = block_with(page, "TWO_KEY").replace("https://two.example/v1", two)
-                typed(added, folder, TWO_KEY=key)
-            assert "api_key_env: TWO_KEY" in (folder / "profiles/mine.yaml").read_text()
+                typed(added, mine, TWO_KEY=key)
+            assert "api_key_env: TWO_KEY" in (mine / "profiles/mine.yaml").read_text()
     (served,) = re.findall(r"^ttsgraph serve (\S+)$", text, re.MULTILINE)
-    name = FileLoader((folder / served,)).names[0]
+    name = FileLoader((mine / served,)).names[0]
     assert name == "my@found"
     assert f"`{name}`" in (ROOT / page).read_text()
 
@@ -117,15 +92,14 @@ def test_a_team_is_compared_as_the_page_says(tmp_path: Path) -> None:
         typed(begin.replace(LISTED_AT, url), tmp_path)
         folder = tmp_path / "mine"
         (folder / "team.yaml").write_text(team)
-        _, said = typed(compare, folder)
-        assert verdict.search(said)
+        assert verdict.search(typed(compare, folder))
         assert (folder / "results/mine/support/compare/team/comparison.json").exists()
         program = block_with(page, '"proposers": ["small"').replace(LISTED_AT, url)
-        assert verdict.search(run(["-c", f"{program}\nprint(result.compare())"], tmp_path))
+        assert verdict.search(run(program, tmp_path))
 
 
 def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> None:
-    row = json.loads(titled("docs/python.md", "qa.jsonl").text)
+    row = json.loads(block_with("docs/python.md", '"question":'))
     rows = [row | {"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
     (tmp_path / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     program = block_with("docs/python.md", "ttsgraph.load(")
@@ -134,7 +108,5 @@ def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> No
     text = program.replace('budget="', f'{quick} budget="')
     assert quick in text
     with serve(StubServer(("small-1b", "large-8b"), skill=0.7)) as url:
-        text = text.replace("http://127.0.0.1:8000/v1", url)
-        said = run(["-c", f"{text}\nprint(result.compare())"], tmp_path)
-    assert "<- in use" in said
+        assert "<- in use" in run(text.replace("http://127.0.0.1:8000/v1", url), tmp_path)
     assert (tmp_path / "folder" / "bundle.json").exists()

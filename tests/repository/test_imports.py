@@ -1,12 +1,12 @@
 """What a command or a stage imports, which is what its first line waits for."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import said_by
 from tests.support.project import ROOT
 from ttsgraph.graphs.topologies import parallel
 
@@ -22,15 +22,8 @@ DRAWN = {"matplotlib", "networkx", "scipy.optimize", "scipy.stats"}
 
 def imported(code: str) -> set[str]:
     """Names of all modules after this code, in a process of its own."""
-    told = f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)), file=sys.stderr)"
-    done = subprocess.run(
-        [sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return set(json.loads(done.stderr.splitlines()[-1]))
-
-
-def first_names(modules: set[str]) -> set[str]:
-    return {name.partition(".")[0] for name in modules}
+    told = f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)))"
+    return set(json.loads(said_by([sys.executable, "-c", told], ROOT).splitlines()[-1]))
 
 
 @pytest.fixture(scope="module")
@@ -65,5 +58,5 @@ def test_what_is_not_needed_is_not_imported(
     graph = tmp_path / "graph.json"
     graph.write_text(parallel(["llama-3.2-1b"] * 2, "llama-3.2-1b").to_json())
     found = imported(code.replace("GRAPH", str(graph)))
-    assert not (found | first_names(found)) & none_of
+    assert not (found | {name.partition(".")[0] for name in found}) & none_of
     assert len(found) <= most * floor

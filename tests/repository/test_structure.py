@@ -1,10 +1,8 @@
 """What keeps the code easy to find one's way in."""
 
 import ast
-import subprocess
 import tomllib
-from functools import cache
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
 from setuptools import find_packages
@@ -13,51 +11,42 @@ from lab.words import findings
 from tests.support.project import ROOT
 from tests.support.until import FIRST
 
-SHIPPED = ("checker/codecheck/", "flows/", "pipeline/", "reader/finalanswer/")
+FOLDERS = ("checker", "flows", "lab", "pipeline", "reader", "tests")
+SHIPPED = ("checker/codecheck", "flows", "pipeline", "reader/finalanswer")
 MOST = 600
 """Lines that read in one sitting."""
 
 MOST_OF_A_FUNCTION = 60
 """Lines, unless a comment `# whole: ...` on its first one says why it is better so."""
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
-
-def files_of_code(*patterns: str) -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    files = [ROOT / name for name in listed.stdout.split()] or [
-        *ROOT.glob("*.py"),
-        *ROOT.glob("[cpfrt]*/**/*.py"),
-    ]
-    assert len(files) > 100
-    return [path for path in files if path.exists()]
-
-
-@cache
-def parsed() -> list[tuple[str, ast.Module]]:
-    names = [(str(path.relative_to(ROOT)), path) for path in files_of_code("*.py")]
-    return [(name, ast.parse(path.read_text())) for name, path in names if name.startswith(SHIPPED)]
+def lines_of(folders: Iterable[str], endings: Iterable[str]) -> dict[str, list[str]]:
+    """The lines of all files of these folders, by their paths."""
+    paths = [path for name in folders for path in (ROOT / name).rglob("*")]
+    found = {
+        str(path.relative_to(ROOT)): path.read_text().splitlines()
+        for path in paths
+        if path.suffix in endings
+    }
+    assert len(found) > 100
+    return found
 
 
 def test_no_file_of_code_is_long():
-    lengths = {
-        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
-        for path in files_of_code("*.py", "*.j2", "*.js", "*.css")
-    }
-    assert {name: count for name, count in lengths.items() if count > MOST} == {}
+    files = lines_of(FOLDERS, {".py", ".j2", ".js", ".css"})
+    assert {name: len(lines) for name, lines in files.items() if len(lines) > MOST} == {}
 
 
 def test_no_function_is_long():
-    found = {}
-    for name, tree in parsed():
-        lines = (ROOT / name).read_text().splitlines()
-        for node in ast.walk(tree):
-            if isinstance(node, FUNCTIONS) and "# whole: " not in lines[node.lineno - 1]:
-                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-                found[f"{name}:{node.name}"] = (node.end_lineno or first) - first + 1
-    assert {name: count for name, count in found.items() if count > MOST_OF_A_FUNCTION} == {}
+    lengths = {
+        f"{name}:{node.name}": 1 + node.end_lineno - first
+        for name, lines in lines_of(SHIPPED, {".py"}).items()
+        for node in ast.walk(ast.parse("\n".join(lines)))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and "# whole: " not in lines[node.lineno - 1]
+        for first in [min(part.lineno for part in (node, *node.decorator_list))]
+    }
+    assert {name: length for name, length in lengths.items() if length > MOST_OF_A_FUNCTION} == {}
 
 
 def test_every_package_is_installed():

@@ -5,16 +5,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.faults import FAULTS
-from tests.support.service import (
-    VOTED,
-    PoolStub,
-    Shelf,
-    ask,
-    graph_of,
-    profile_of,
-    running,
-    serving,
-)
+from tests.support.service import VOTED, PoolStub, Shelf, ask, graph_of, pooled, profile_of, serving
 from tests.support.stub_server import StubServer
 from tests.support.stub_server import serve as serving_stub
 from ttsgraph.base.parsing import parse
@@ -26,8 +17,8 @@ FUSED = graph_of("fuser", "small")
 
 @pytest.fixture(scope="module")
 def sound():
-    with running(PoolStub().app) as url:
-        yield f"{url}/v1"
+    with pooled(PoolStub()) as stub:
+        yield stub.url
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from ttsgraph.pool.spec import Price
 from ttsgraph.runtime.clients import agent_client, speaker
 from ttsgraph.searching.agent.base import Brief, Exchange
 from ttsgraph.searching.loop import Bench, find
-from ttsgraph.searching.methods import Problem, Searcher, searcher_class
+from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
@@ -69,7 +69,6 @@ class SpoiledByFusing(ArithmeticClient):
 @dataclass(frozen=True)
 class Guided:
     found: SearchOutcome
-    searcher: Searcher
     archive: Archive
     exchanges: list[Exchange]
 
@@ -101,38 +100,21 @@ def guided_search(
         finally:
             cache.close()
             await endpoint.aclose()
-        return Guided(found, searcher, bench.archive, state.exchanges)
+        return Guided(found, bench.archive, state.exchanges)
 
     return asyncio.run(run())
 
 
 def follows_the_best(body: dict[str, Any]) -> str:
-    """A sensible agent: makes edges and roles of the last round's best graph likely."""
-    prompt = body["messages"][0]["content"]
-    section = prompt.split("## Last round, best first\n\n")[1].split("\n\n##")[0]
-    lines = section.splitlines()
-    best = _wiring(lines[0])
-    used = {edge for line in lines for edge in _wiring(line)[0]}
-    why = {"reason": "last round"}
-    edges = [
-        {"source": a, "target": b, "probability": 0.85 if (a, b) in best[0] else 0.2} | why
-        for a, b in sorted(used)
+    """A sensible agent: makes the roles in the last round's best graph likely."""
+    section = body["messages"][0]["content"].split("## Last round, best first\n\n")[1]
+    best = section.splitlines()[0]
+    changes = [
+        {"node": node, "role": role, "probability": 0.8, "reason": "last round"}
+        for numbers, role in re.findall(r"; ([\d, -]+): (assistant|fuser|voter)", best)
+        for first, last in re.findall(r"(\d+)(?:-(\d+))?", numbers)
+        for node in range(int(first), int(last or first) + 1)
     ]
-    roles = [{"node": i, "role": role, "probability": 0.8} | why for i, role in best[1].items()]
-    answer = {
-        "edge_changes": edges,
-        "role_changes": roles,
-        "graph": None,
-        "reason": "follow the best",
-    }
+    answer = {"edge_changes": [], "role_changes": changes, "graph": None, "reason": "as the best"}
     said = json.dumps(answer, indent=1)
-    return f"<think>The best one was {lines[0]} {{hm}}</think>\n```json\n{said}\n```\nGood luck!"
-
-
-def _wiring(line: str) -> tuple[set[tuple[int, int]], dict[int, str]]:
-    edges = {(int(a), int(b)) for a, b in re.findall(r"(\d+)->(\d+)", line)}
-    roles = {}
-    for numbers, role in re.findall(r"; ([\d, -]+): (assistant|fuser|voter)", line):
-        for first, last in re.findall(r"(\d+)(?:-(\d+))?", numbers):
-            roles |= dict.fromkeys(range(int(first), int(last or first) + 1), role)
-    return edges, roles
+    return f"<think>The best one was {best} {{hm}}</think>\n```json\n{said}\n```\nGood luck!"

@@ -69,9 +69,9 @@ def values_of(*pieces: bytes) -> list[Any]:
     return found
 
 
-def read_reply(body: bytes, sampling: Sampling = SAMPLING, form: str | None = None) -> Completion:
+def read_reply(body: bytes) -> Completion:
     """A response body as the client reads it."""
-    reader = ReplyReader(Request("m", "r", (), sampling, form=form))
+    reader = ReplyReader(Request("m", "r", (), SAMPLING))
     for value in values_of(body):
         reader.add(value)
     return reader.completion(0.1)

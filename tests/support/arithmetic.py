@@ -1,19 +1,12 @@
 """Searches whose models add two numbers: everything but the language model is real."""
 
-import asyncio
-from collections.abc import Callable
-from typing import Any
-
 from tests.support.fakes import ArithmeticClient
-from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.models.client import Client, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher, searcher_class
-from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -50,17 +43,3 @@ def searcher_of(
     return searcher_class(method).of(
         Problem(brief, settings, AgentSettings(), {"small": small}, seed)
     )
-
-
-def searched(
-    searcher: Searcher,
-    archive: Archive,
-    client: Client,
-    train: int,
-    val: int,
-    on_record: Callable[[Row], Any] = lambda record: None,
-) -> SearchOutcome:
-    settings = searcher.problem.settings
-    bench = Bench(environment_of(client), archive, on_record)
-    questions = arithmetic(train), arithmetic(val, train)
-    return asyncio.run(find(searcher, settings, bench, *questions))[0]

@@ -1,7 +1,6 @@
 """What the pages tell a reader to type, and which of it the tests don't run."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,8 @@ from tests.support.project import ROOT, merged
 
 ROOT_PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
-LANGUAGES = {"sh", "python", "yaml", "diff", "json", "text"}
+NOT_RUN: dict[str, str] = yaml.safe_load(Path(__file__).with_name("docs_not_run.yaml").read_text())
+"""Commands that the tests don't run, each with the reason."""
 TITLE = re.compile(r'^(\w*)(?: title="([^"]*)")?$')
 
 
@@ -50,14 +50,6 @@ def blocks_of(page: str) -> list[Block]:
     return found
 
 
-def not_run() -> dict[str, str]:
-    """Commands that the tests don't run, each with the reason."""
-    commands: dict[str, str] = yaml.safe_load(
-        (ROOT / "tests" / "support" / "docs_not_run.yaml").read_text()
-    )
-    return commands
-
-
 def changed(path: Path, title: str, text: str) -> None:
     """Replace sections of a settings file by a text's, or, for "add to", add to them."""
     settings, wanted = (yaml.safe_load(each) for each in (path.read_text(), text))
@@ -66,13 +58,9 @@ def changed(path: Path, title: str, text: str) -> None:
 
 
 def patched(folder: Path, diff: str) -> None:
-    """Apply a diff of one file that its header names."""
+    """Apply a diff of the file that its header names: each hunk where its old lines stand."""
     header, *hunks = re.split(r"^@@.*\n", diff, flags=re.MULTILINE)
-    apply_hunks(folder / re.findall(r"^\+\+\+ b/(.*)$", header, re.MULTILINE)[0], hunks)
-
-
-def apply_hunks(path: Path, hunks: Iterable[str]) -> None:
-    """Replace the one place where each hunk's old lines stand, wherever that has moved to."""
+    path = folder / re.findall(r"^\+\+\+ b/(.*)$", header, re.MULTILINE)[0]
     text = path.read_text()
     for hunk in hunks:
         lines = hunk.splitlines()

@@ -4,7 +4,6 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from tests.support.stub_server import Answer, answered
@@ -46,16 +45,15 @@ FAULTS = {
 class Faults:
     """A `misbehave` that goes wrong with this chance, in one of these ways, by the seed."""
 
-    def __init__(self, share: float, seed: int = 0, kinds: Sequence[str] = tuple(FAULTS)) -> None:
+    def __init__(self, share: float, seed: int = 0) -> None:
         self.share = share
         self.seed = seed
-        self.kinds = tuple(kinds)
         self.made: Counter[str] = Counter()
 
     def __call__(self, count: int, body: dict[str, Any]) -> Answer | None:
         rng = random.Random(f"{self.seed} {count}")
         if rng.random() >= self.share:
             return None
-        kind = rng.choice(self.kinds)
+        kind = rng.choice(tuple(FAULTS))
         self.made[kind] += 1
         return FAULTS[kind]()

@@ -4,9 +4,8 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -47,33 +46,31 @@ def _in_file(path: Path) -> Iterator[str]:
         yield from _in_table(pd.read_parquet(path))
         return
     text = path.read_text()
-    if path.suffix in {".json", ".jsonl"}:
-        for line in text.splitlines() if path.suffix == ".jsonl" else [text]:
-            yield from in_data(json.loads(line))
-        return
-    yield from in_text(html.unescape(HIDDEN.sub(" ", text)) if path.suffix == ".html" else text)
+    if path.suffix == ".jsonl":
+        yield from _in_json(text.splitlines())
+    elif path.suffix == ".json":
+        yield from _in_json([text])
+    elif path.suffix == ".html":
+        yield from in_text(html.unescape(HIDDEN.sub(" ", text)))
+        yield from _in_json(DATA.findall(text))
+    else:
+        yield from in_text(text)
     if path.suffix == ".csv":
         yield from _in_table(pd.read_csv(path))
-    for data in DATA.findall(text) if path.suffix == ".html" else ():
-        yield from in_data(json.loads(data))
+
+
+def _in_json(texts: Iterable[str]) -> list[str]:
+    """The words in JSON texts that stand for no number."""
+    found: list[str] = []
+    for text in texts:
+        json.loads(text, parse_constant=found.append)
+    return found
 
 
 def in_text(text: str) -> Iterator[str]:
     """The words in a text that stand where a number should."""
     for found in NO_NUMBER.finditer(text):
         yield repr(text[max(0, found.start() - 40) : found.end() + 20])
-
-
-def in_data(data: Any, where: str = "") -> Iterator[str]:
-    """The places in plain data where a number is none."""
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield from in_data(value, f"{where}.{key}")
-    elif isinstance(data, list):
-        for value in data:
-            yield from in_data(value, f"{where}[]")
-    elif isinstance(data, float) and not math.isfinite(data):
-        yield f"{where} is {data}"
 
 
 def _in_table(table: pd.DataFrame) -> Iterator[str]:

@@ -9,7 +9,10 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 
 _FIGURES: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 PAPER_POOL = ModelPool(
-    tuple(ModelSpec(n, *facts, Price(p, p)) for n, (*facts, p) in _FIGURES["models"].items())
+    tuple(
+        ModelSpec(name, family, total, inner, layers, hidden, Price(price, price))
+        for name, (family, total, inner, layers, hidden, price) in _FIGURES["models"].items()
+    )
 )
 BUDGET_MATH: dict[str, list[float]] = _FIGURES["budget_math"]
 CHAIN_OF_3_LLAMA_8B: float = _FIGURES["chain_of_3_llama_8b"]

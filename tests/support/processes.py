@@ -24,20 +24,31 @@ def refusing(names: Sequence[str], program: str) -> list[str]:
     return [sys.executable, "-c", _REFUSE.format(names=list(names)) + program]
 
 
-def said_by(
+HANGS_S = 3600.0
+"""Only a command that hangs takes as long, on however busy a machine: no bound of speed."""
+
+
+def ran(
     command: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] | None = None
-) -> str:
-    """What a command prints that has to succeed, in a folder and an environment (this one's)."""
-    done = subprocess.run(
+) -> subprocess.CompletedProcess[str]:
+    """What a command says and how it ends, in a folder and an environment (this one's)."""
+    return subprocess.run(
         command,
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=3600,
+        timeout=HANGS_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def said_by(
+    command: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> str:
+    """What a command prints that has to succeed."""
+    done = ran(command, folder, environment)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 

@@ -17,14 +17,12 @@ import pytest
 import yaml
 
 from lab import python_path
+from tests.support.processes import HANGS_S as HANGS_S
+from tests.support.processes import ran, said_by
 
 ROOT = Path(__file__).parents[2]
 Made = TypeVar("Made")
 MODEL = {"family": "f", "total": 1e8, "non_embedding": 1e8, "layers": 2, "hidden": 8, "price": 0.1}
-
-
-HANGS_S = 3600.0
-"""Only a command that hangs takes as long, on however busy a machine: no bound of speed."""
 
 
 def merged(old: Any, new: Any) -> Any:
@@ -112,17 +110,13 @@ class Copy:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return os.environ | {"PYTHONPATH": python_path(self.folder), "PATH": path}
 
-    def run(self, *command: str, timeout: float = HANGS_S) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the copy, with the copy's code."""
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            env=self.environment,
-            check=False,
-        )
+        return ran(command, self.folder, self.environment)
+
+    def said_by(self, *command: str) -> str:
+        """What a command prints that has to succeed."""
+        return said_by(command, self.folder, self.environment)
 
     def stage(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.run(sys.executable, "-m", f"ttsgraph_flows.{name}", *arguments)
@@ -135,8 +129,7 @@ class Copy:
         """Math up to the start of its search, and a Prefect server for the stages."""
         with one_prefect_server(self.folder / ".ttsgraph"):
             for stage in ("sample", "profile", "pilot", "init_family", "init_instances"):
-                done = self.stage(stage, "--task", "math")
-                assert done.returncode == 0, done.stderr
+                self.said_by(sys.executable, "-m", f"ttsgraph_flows.{stage}", "--task", "math")
             yield
 
 
@@ -152,13 +145,9 @@ class Project(Copy):
         laptop["tasks"]["math"]["splits"] = {"shots": 4, "train": 20, "val": 10, "test": 10}
         laptop["tasks"]["math"]["prompt"] = {"style": "few_shot"}
         self.profile: dict[str, Any] = laptop
-        self.params: dict[str, Any] = {
-            "profile": "stub",
-            "tasks": ["math"],
-            "methods": ["agent_reinforce", "random"],
-            "seed": 0,
-            "tracking_uri": "sqlite:///mlflow.db",
-        }
+        self.params: dict[str, Any] = {"profile": "stub", "tasks": ["math"], "seed": 0}
+        self.params["methods"] = ["agent_reinforce", "random"]
+        self.params["tracking_uri"] = "sqlite:///mlflow.db"
         self.save()
 
     def save(self) -> None:

@@ -4,37 +4,30 @@ import hashlib
 import json
 import re
 import threading
+from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.habits import openai_refusal
+from tests.support.habits import refusing
 from tests.support.stub_server import Answer, StubServer, answered
 
 
+@dataclass(eq=False)
 class Quirky(StubServer):
     """Answers from memory, rightly with a probability by model, question and draw."""
 
-    def __init__(
-        self,
-        skills: dict[str, float],
-        prices: tuple[float, float] = (1.0, 2.0),
-        known: dict[str, str] | None = None,
-        key: str | None = None,
-        thinks: int = 0,
-        usage: bool = True,
-        refuses: tuple[str, ...] = (),
-        lists_prices: bool = False,
-    ) -> None:
-        super().__init__(tuple(skills))
-        self.skills = skills
-        self.prices = prices
-        self.known = known or {}
-        self.key = key
-        self.thinks = thinks
-        self.tells_usage = usage
-        self.refuses = refuses
-        self.lists_prices = lists_prices
-        self.dollars = 0.0
-        self.refused = 0
+    skills: dict[str, float]
+    prices: tuple[float, float] = (1.0, 2.0)
+    known: dict[str, str] = field(default_factory=dict)
+    key: str | None = None
+    thinks: int = 0
+    usage: bool = True
+    refuses: tuple[str, ...] = ()
+    lists_prices: bool = False
+    dollars: float = 0.0
+    refused: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__(tuple(self.skills))
         self._books = threading.Lock()
 
     def _wrong_key(self, headers: dict[str, str]) -> Answer | None:
@@ -51,11 +44,9 @@ class Quirky(StubServer):
     def misbehave(self, count: int, body: dict[str, Any]) -> Answer | None:
         if wrong := self._wrong_key(self.headers[-1]):
             return wrong
-        name = next((name for name in self.refuses if name in body), None)
-        if name is None:
-            return None
-        self.refused += 1
-        return openai_refusal(name)
+        if refusal := refusing(self.refuses)(count, body):
+            self.refused += 1
+        return refusal
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         text = "\n".join(message["content"] for message in body["messages"])
@@ -84,4 +75,4 @@ class Quirky(StubServer):
         del usage["total_tokens"]
         with self._books:
             self.dollars += sum(n * price for n, price in zip(used, self.prices, strict=True)) / 1e6
-        return told | ({"usage": usage} if self.tells_usage else {})
+        return told | ({"usage": usage} if self.usage else {})

@@ -41,15 +41,11 @@ SUMS = [
 
 def require_models() -> None:
     """Skip the test where the models can't be served."""
-    if not PYTHON.exists():
-        pytest.skip(
-            f"no serve environment: {PYTHON} is missing (make setup, or set TTSGRAPH_SERVE_PYTHON)"
-        )
-    missing = [name for name in (GEMMA, SMOLLM) if convert.revision_in(MODELS / name) is None]
-    if missing:
-        pytest.skip(
-            f"not converted in {MODELS}: {', '.join(missing)} (make setup, or set TTSGRAPH_MODELS)"
-        )
+    lacking = [str(PYTHON)] if not PYTHON.exists() else []
+    lacking += [name for name in (GEMMA, SMOLLM) if convert.revision_in(MODELS / name) is None]
+    if lacking:
+        remedy = "`make setup`, or set TTSGRAPH_SERVE_PYTHON and TTSGRAPH_MODELS"
+        pytest.skip(f"no {', '.join(lacking)}: {remedy}")
 
 
 def link_serve_environment(folder: Path) -> None:

@@ -1,7 +1,6 @@
 """Providers that refuse prompts, in their own forms."""
 
 import json
-import re
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -25,8 +24,3 @@ def refusing(
         return REFUSALS["Azure"]
 
     return misbehave
-
-
-def number_in(text: str) -> int:
-    """The first number of the question."""
-    return int(re.findall(r"(\d+) \+ \d+", text)[-1])

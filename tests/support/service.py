@@ -4,24 +4,23 @@ import asyncio
 import json
 import re
 import socket
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import httpx
 import openai
 import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from tests.support.acting import saying
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, MODEL
+from tests.support.stub_server import HOLD, Answer, StubServer, answered, serve
 from ttsgraph.base.errors import DeploymentError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import DeployedVersion, Loader
@@ -44,93 +43,46 @@ NOT_NOW = 3600.0
 """Seconds between two looks at a name, for tests that look themselves."""
 
 
-class PoolStub:
-    """An OpenAI-compatible pool of the models `small` and `large`.
-
-    `reply(body)` gives a text, a message or a response. Where a streamed text says HOLD it waits
-    for `release`, and so do requests that `holds(body)`. `bodies` were asked for, `left` of them
-    were given up by who asked.
+class PoolStub(StubServer):
+    """A pool of the models `small` and `large`, whose `reply(body)` is a text, a message or a
+    response. Where a streamed text says HOLD it waits for `release`.
     """
 
     def __init__(self, reply: Reply = lambda body: "7") -> None:
-        routes = [
-            Route("/v1/models", self._models),
-            Route("/v1/chat/completions", self._complete, methods=["POST"]),
-        ]
-        self.app = Starlette(routes=routes)
         self.url = ""
         self._usual = reply
         self.reset()
 
     def reset(self) -> None:
+        super().__init__(("small", "large"))
+        self.bodies = self.requests
         self.reply = self._usual
-        self.holds: Callable[[dict[str, Any]], bool] = lambda body: False
-        self.bodies: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.left = 0
-        self.holding = 0
-        self._released = threading.Event()
+        self.holds = lambda body: False  # type: ignore[method-assign]
 
-    def release(self) -> None:
-        """Let all go that are held, now and later."""
-        self._released.set()
-
-    async def _models(self, request: Request) -> Response:
-        models = [{"id": name, "object": "model", "created": 0} for name in ("small", "large")]
-        return JSONResponse({"object": "list", "data": models})
-
-    async def _complete(self, request: Request) -> Response:
-        body = await request.json()
-        self.bodies.append(body)
-        self.headers.append(dict(request.headers))
-        if self.holds(body) and not await self._held(request):
-            self.left += 1
-            return Response(status_code=499)
+    def misbehave(self, count: int, body: dict[str, Any]) -> Answer:
         reply = self.reply(body)
         if isinstance(reply, Response):
-            return reply
+            return reply.status_code, {}, bytes(reply.body).decode()
         message = saying(reply) if isinstance(reply, str) else reply
         written = len((message["content"] or "").split())
-        usage = {"prompt_tokens": 10, "completion_tokens": written, "total_tokens": 10 + written}
+        told = answered("", body["model"], count, 10, written)
         reason = "tool_calls" if message.get("tool_calls") else "stop"
-        choices = [{"index": 0, "finish_reason": reason, "message": message | {"refusal": None}}]
-        frame = {"id": "stub", "created": 0, "model": body["model"]}
+        told["choices"][0] |= {"finish_reason": reason, "message": message | {"refusal": None}}
         if body.get("stream"):
-            frame["object"] = "chat.completion.chunk"
-            events = self._events(choices, frame, usage)
-            return StreamingResponse(events, media_type="text/event-stream")
-        whole = {"object": "chat.completion", "choices": choices, "usage": usage}
-        return JSONResponse(frame | whole)
+            return 200, {"Content-Type": "text/event-stream"}, _events(told)
+        return 200, {}, json.dumps(told)
 
-    async def _events(
-        self, choices: list[dict[str, Any]], frame: dict[str, Any], usage: dict[str, int]
-    ) -> AsyncIterator[str]:
-        try:
-            for choice in choices:
-                for delta in _deltas(choice):
-                    if str(delta["delta"].get("content")).strip() == "HOLD":
-                        self.holding += 1
-                        while not self._released.is_set():
-                            await asyncio.sleep(0.005)
-                    else:
-                        yield f"data: {json.dumps(frame | {'choices': [delta]})}\n\n"
-            yield f"data: {json.dumps(frame | {'choices': [], 'usage': usage})}\n\n"
-            yield "data: [DONE]\n\n"
-        except asyncio.CancelledError:
-            self.left += 1
-            raise
 
-    async def _held(self, request: Request) -> bool:
-        """Whether the request was let go, rather than given up."""
-        self.holding += 1
-        try:
-            while not self._released.is_set():
-                if await request.is_disconnected():
-                    return False
-                await asyncio.sleep(0.005)
-            return True
-        finally:
-            self.holding -= 1
+def _events(told: dict[str, Any]) -> Iterator[str]:
+    frame = told | {"object": "chat.completion.chunk"}
+    usage, (choice,) = frame.pop("usage"), frame["choices"]
+    for delta in _deltas(choice):
+        if str(delta["delta"].get("content")).strip() == "HOLD":
+            yield HOLD
+        else:
+            yield f"data: {json.dumps(frame | {'choices': [delta]})}\n\n"
+    yield f"data: {json.dumps(frame | {'choices': [], 'usage': usage})}\n\n"
+    yield "data: [DONE]\n\n"
 
 
 def _deltas(choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -197,22 +149,21 @@ def running(app: ASGIApp) -> Iterator[str]:
 
 @contextmanager
 def pooled(stub: PoolStub) -> Iterator[PoolStub]:
-    with running(stub.app) as url:
-        stub.url = f"{url}/v1"
+    with serve(stub) as stub.url:
         yield stub
 
 
+@dataclass
 class Service:
-    """A running server: its address, and what it serves."""
+    """A running server: its address, what it serves, and the loop that it runs in."""
 
-    def __init__(self, url: str, deployments: Deployments, loop: asyncio.AbstractEventLoop) -> None:
-        self.url = url
-        self.deployments = deployments
-        self._loop = loop
+    url: str
+    deployments: Deployments
+    loop: asyncio.AbstractEventLoop
 
     def refresh(self) -> None:
         """Look at the names now."""
-        asyncio.run_coroutine_threadsafe(self.deployments.refresh(), self._loop).result(60)
+        asyncio.run_coroutine_threadsafe(self.deployments.refresh(), self.loop).result(60)
 
 
 @contextmanager
@@ -282,27 +233,21 @@ def _in_thread(
 ) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
     server = uvicorn.Server(config_of(app, settings))
     loops: list[asyncio.AbstractEventLoop] = []
-    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
-        failed: list[BaseException] = []
 
-        async def main() -> None:
-            loops.append(asyncio.get_running_loop())
-            async with app.running() if isinstance(app, App) else nullcontext():
-                await server.serve(sockets=[listening])
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        async with app.running() if isinstance(app, App) else nullcontext():
+            await server.serve(sockets=[listening])
 
-        def run() -> None:
-            try:
-                asyncio.run(main())
-            except BaseException as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=1024) as listening,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        ended = thread.submit(asyncio.run, main())
         try:
-            wait_until(lambda: server.started or not thread.is_alive())
-            if failed:
-                raise failed[0]
+            wait_until(lambda: server.started or ended.done())
+            if ended.done():
+                ended.result()
             yield f"http://127.0.0.1:{listening.getsockname()[1]}", loops[0]
         finally:
             server.should_exit = True
-            thread.join(30)

@@ -19,11 +19,8 @@ from ttsgraph.tasks.sources import questions_of
 from ttsgraph_flows.dvc_stages import flow_of
 from ttsgraph_flows.registry import Registry
 
-PLACES = (
-    *(("experiments", "artifact_location"), ("runs", "artifact_uri")),
-    *(("logged_models", "artifact_location"), ("model_versions", "source")),
-    ("model_versions", "storage_location"),
-)
+PLACES = "experiments.artifact_location runs.artifact_uri logged_models.artifact_location"
+PLACES += " model_versions.source model_versions.storage_location"
 """Where MLflow's database names folders."""
 
 STAGES = {
@@ -67,13 +64,8 @@ class SimulatedProject(Copy):
         self.dvc("init", "--no-scm", "-q")
 
     def save(self) -> None:
-        params = {
-            "profile": "simulated-small",
-            "tasks": ["math"],
-            "methods": [self.method],
-            "seed": self.seed,
-            "tracking_uri": self.uri,
-        }
+        params = {"profile": "simulated-small", "tasks": ["math"], "methods": [self.method]}
+        params |= {"seed": self.seed, "tracking_uri": self.uri}
         self.write(params, "simulated-small", self.settings)
 
     @property
@@ -106,20 +98,17 @@ class SimulatedProject(Copy):
     def copy(self, folder: Path) -> SimulatedProject:
         """The project with all that was made in it, in another folder that does not exist yet."""
         shutil.copytree(self.folder, folder, symlinks=True)
-        other = object.__new__(SimulatedProject)
-        uri = f"sqlite:///{folder}/mlflow.db"
-        other.__dict__ |= deepcopy(self.__dict__) | {"folder": folder, "uri": uri}
+        other = deepcopy(self)
+        other.folder, other.uri = folder, f"sqlite:///{folder}/mlflow.db"
         other.save()
         with closing(sqlite3.connect(folder / "mlflow.db")) as store, store:
-            for table, column in PLACES:
+            for table, column in (place.split(".") for place in PLACES.split()):
                 change = f"update {table} set {column} = replace({column}, ?, ?)"
                 store.execute(change, (f"{self.folder}/", f"{folder}/"))
         return other
 
     def dvc(self, *arguments: str) -> str:
-        done = self.run("dvc", *arguments)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return self.said_by("dvc", *arguments)
 
     def questions(self, split: str) -> list[Question]:
         kept = self.folder / "data" / "simulated-small" / "math" / "questions.parquet"

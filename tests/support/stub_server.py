@@ -3,26 +3,32 @@
 import hashlib
 import json
 import re
+import select
 import socket
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Answer = tuple[int, dict[str, str], str]
+Answer = tuple[int, dict[str, str], str | Iterable[str]]
+"""Status, headers, and a text, or its pieces where it is streamed: HOLD among them waits. Bytes in
+place of it all are sent as they are.
+"""
+HOLD = "hold"
 Misbehave = Callable[[int, dict[str, Any]], Answer | None]
 
 
 class StubServer:
     """What the server is asked, and how it answers.
 
-    Tests replace two methods: `lists(path, headers)` answers a GET; `misbehave(count, body)` may
+    Tests replace three methods: `lists(path, headers)` answers a GET; `misbehave(count, body)` may
     return (status, headers, text) in place of a completion, or raise ConnectionResetError to break
-    the connection.
+    the connection; requests that `holds(body)` wait for `release`. `left` of those that waited were
+    given up by who asked.
     """
 
     def __init__(self, models: tuple[str, ...], skill: float = 0.5, delay_s: float = 0.0) -> None:
@@ -32,8 +38,9 @@ class StubServer:
         self.paths: list[str] = []
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.most_at_once = self.now = 0
+        self.most_at_once = self.now = self.holding = self.left = 0
         self._lock = threading.Lock()
+        self._released = threading.Event()
 
     def misbehave(self, count: int, body: dict[str, Any]) -> Answer | None:
         return None
@@ -43,7 +50,30 @@ class StubServer:
         data = [{"id": model} | entry for model in self.models]
         return 200, {}, json.dumps({"object": "list", "data": data})
 
-    def answer(self, body: dict[str, Any]) -> Answer:
+    def holds(self, body: dict[str, Any]) -> bool:
+        return False
+
+    def release(self) -> None:
+        """Let all go that are held, now and later."""
+        self._released.set()
+
+    def hold(self, connection: socket.socket) -> None:
+        """Wait to be let go. Raises ConnectionResetError if the client leaves: it is not to say
+        more.
+        """
+        with self._lock:
+            self.holding += 1
+        try:
+            while not self._released.is_set():
+                if select.select([connection], [], [], 0.005)[0]:
+                    with self._lock:
+                        self.left += 1
+                    raise ConnectionResetError
+        finally:
+            with self._lock:
+                self.holding -= 1
+
+    def answer(self, body: dict[str, Any], connection: socket.socket) -> Answer:
         with self._lock:
             self.requests.append(body)
             count = len(self.requests)
@@ -51,6 +81,8 @@ class StubServer:
             self.most_at_once = max(self.most_at_once, self.now)
         try:
             time.sleep(self.delay_s)
+            if self.holds(body):
+                self.hold(connection)
             if (other := self.misbehave(count, body)) is not None:
                 return other
             return 200, {}, json.dumps(self.completion(body, count))
@@ -118,28 +150,38 @@ def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
             return {name.lower(): value for name, value in self.headers.items()}
 
         def do_GET(self) -> None:
-            self._send(*stub.lists(self.path, self._headers()))
+            self._send(stub.lists(self.path, self._headers()))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             stub.paths.append(self.path)
             stub.headers.append(self._headers())
             try:
-                self._send(*stub.answer(body))
+                self._send(stub.answer(body, self.connection))
             except ConnectionResetError:
                 # Closing with unsent data thrown away is what makes it a reset and not an end.
                 linger = struct.pack("ii", 1, 0)
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 self.close_connection = True
 
-        def _send(self, status: int, headers: dict[str, str], text: str) -> None:
-            data = text.encode()
+        def _send(self, answer: Answer | bytes) -> None:
+            if isinstance(answer, bytes):
+                self.close_connection = True
+                self.wfile.write(answer)
+                return
+            status, headers, text = answer
+            ends = {"Connection": "close"}
+            if isinstance(text, str):
+                ends, text = {"Content-Length": str(len(text.encode()))}, [text]
             self.send_response(status)
-            usual = {"Content-Type": "application/json", "Content-Length": str(len(data))}
-            for name, value in (usual | headers).items():
+            for name, value in ({"Content-Type": "application/json"} | ends | headers).items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(data)
+            for piece in text:
+                if piece == HOLD:
+                    stub.hold(self.connection)
+                else:
+                    self.wfile.write(piece.encode())
 
         def log_message(self, *args: Any) -> None:
             pass

@@ -41,14 +41,8 @@ def tiny_spec(
     script = folder / "server.py"
     script.write_text(SERVER)
     port = port if port is not None else free_ports(1)[0]
-    command = (
-        sys.executable,
-        str(script),
-        str(port),
-        serves if serves is not None else model,
-        str(folder / "pids"),
-    )
-    log = folder / f"{model}.log"
+    given = (script, port, model if serves is None else serves, folder / "pids")
+    command, log = (sys.executable, *map(str, given)), folder / f"{model}.log"
     return ServerSpec(model, model, command, {"ADDED": "1"}, port, log, grace_s=0.3)
 
 

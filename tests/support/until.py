@@ -7,27 +7,12 @@ that fails fails the run as ever.
 """
 
 import time
+from pathlib import Path
 
 import pytest
 
-FIRST = (
-    "flows/test_flows.py",  # every stage, from sampling to the report
-    "base/test_secrets.py",
-    "checker/tests/test_attacks.py",
-    "service/test_deployments.py",
-    "stages/test_records.py",
-    "flows/test_verify.py",
-    "lab/test_coder.py",  # what is published rebuilds
-    "flows/test_dvc.py",  # stages read nothing but what dvc.yaml says
-    "flows/test_repro_ends.py",
-    "flows/test_research.py",
-    "flows/test_lineage.py",
-    "flows/test_closed_stages.py",
-    "flows/test_gate.py",
-    "flows/test_papers_run.py",
-    "repository/test_recipes.py",
-    "repository/test_docs.py",
-)
+_LISTED = Path(__file__).with_name("first.txt").read_text().splitlines()
+FIRST = [name for line in _LISTED if (name := line.partition("#")[0].strip())]
 """What would be missed most, first; all other files follow as they stand."""
 
 

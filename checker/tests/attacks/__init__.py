@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cases import SQUARES, cases
 
@@ -24,40 +24,25 @@ CANARY = "canary-5d41"
 
 @dataclass
 class Scene:
-    """What there is to attack: files, a process, servers, a secret in the environment and in an
-    open descriptor.
+    """What there is to attack: a canary that nobody may change, a file `new` that nobody may make,
+    folders with secrets, a process, servers, a secret in the environment and in an open descriptor.
     """
 
     folder: Path
-    home: Path
-    project: Path
     victim: subprocess.Popen[bytes]
-    descriptor: int
     visitors: list[str] = field(default_factory=list)
     ports: dict[str, int | str] = field(default_factory=dict)
 
-    @property
-    def canary(self) -> Path:
-        """A file that nobody may change."""
-        return self.folder / "canary"
-
-    @property
-    def new(self) -> Path:
-        """A file that nobody may make."""
-        return self.folder / "new"
+    def __post_init__(self) -> None:
+        self.canary, self.new, self.home, self.project = (
+            self.folder / name for name in ("canary", "new", "home", "project")
+        )
 
     def names(self, scale: int) -> str:
         """The start of every attack."""
-        values = {
-            "SCALE": scale,
-            "CANARY": str(self.canary),
-            "NEW": str(self.new),
-            "HOME": str(self.home),
-            "PROJECT": str(self.project),
-            "VICTIM": self.victim.pid,
-            "WORD": CANARY[:6],
-            **self.ports,
-        }
+        targets = ("canary", "new", "home", "project")
+        values: dict[str, Any] = {name.upper(): str(getattr(self, name)) for name in targets}
+        values |= {"SCALE": scale, "VICTIM": self.victim.pid, "WORD": CANARY[:6]} | self.ports
         lines = [f"{name} = {value!r}" for name, value in values.items()]
         return "\n".join([*lines, "def harm(what=''): raise SystemError(f'HARM {what}')", ""])
 
@@ -89,10 +74,8 @@ class Attack:
 
     def program(self, scene: Scene, scale: int) -> str:
         """The whole solution."""
-        return (
-            f"{scene.names(scale)}{self.source}\nif 'f' not in globals():\n    def f(x): return"
-            " None\n"
-        )
+        start = scene.names(scale)
+        return f"{start}{self.source}\nif 'f' not in globals():\n    def f(x): return None\n"
 
 
 def killed(scene: Scene, outcome: Outcome) -> bool:
@@ -133,47 +116,40 @@ ATTACKS = {
 }
 
 
+class _Visit(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.server.visitors.append("somebody")  # type: ignore[attr-defined]
+
+
 @contextmanager
 def open_scene(folder: Path) -> Iterator[Scene]:
     """Targets in a folder of this test, closed and killed afterwards."""
-    home = folder / "home"
-    project = folder / "project"
-    for place in (home, project):
+    command = [sys.executable, "-S", "-c", "import time; time.sleep(600)", CANARY]
+    victim = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    scene = Scene(folder, victim)
+    for place in (scene.home, scene.project):
         place.mkdir()
         (place / "secret").write_text(CANARY)
-    canary = folder / "canary"
-    canary.write_text(CANARY)
-    canary.chmod(0o640)
-    os.utime(canary, (1e9, 1e9))
-    descriptor = os.open(canary, os.O_RDONLY)
+    scene.canary.write_text(CANARY)
+    scene.canary.chmod(0o640)
+    os.utime(scene.canary, (1e9, 1e9))
+    descriptor = os.open(scene.canary, os.O_RDONLY)
     os.set_inheritable(descriptor, True)
-    victim = subprocess.Popen(
-        [sys.executable, "-S", "-c", "import time; time.sleep(600)", CANARY],
-        stderr=subprocess.DEVNULL,
-    )
-    scene = Scene(folder, home, project, victim, descriptor)
     os.environ["SECRET_KEY"] = CANARY
-
-    class Visit(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            scene.visitors.append("somebody")
-
-    loopback, name = ("127.0.0.1", 0), f"\0ttsgraph-{os.getpid()}"
-    servers = {
-        "TCP": socketserver.TCPServer(loopback, Visit),
-        "UDP": socketserver.UDPServer(loopback, Visit),
-        "UNIX": socketserver.UnixStreamServer(str(folder / "s"), Visit),
-        "ABSTRACT": socketserver.UnixStreamServer(name, Visit),
-    }
-    for what in ("TCP", "UDP"):
-        scene.ports[what] = servers[what].server_address[1]
-    scene.ports |= {"UNIX": str(folder / "s"), "ABSTRACT": name}
+    loopback, unix, abstract = ("127.0.0.1", 0), str(folder / "s"), f"\0ttsgraph-{os.getpid()}"
+    servers = [
+        *(kind(loopback, _Visit) for kind in (socketserver.TCPServer, socketserver.UDPServer)),
+        *(socketserver.UnixStreamServer(place, _Visit) for place in (unix, abstract)),
+    ]
+    tcp, udp = (server.server_address[1] for server in servers[:2])
+    scene.ports = {"TCP": tcp, "UDP": udp, "UNIX": unix, "ABSTRACT": abstract}
     try:
-        for server in servers.values():
+        for server in servers:
+            server.visitors = scene.visitors  # type: ignore[attr-defined]
             threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield scene
     finally:
-        for server in servers.values():
+        for server in servers:
             server.shutdown()
             server.server_close()
         del os.environ["SECRET_KEY"]

@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ from lab.study.report import power
 from lab.study.run import Laboratory, run_cell
 from lab.study.tables import holm
 from tests.support.oracles import LABELED, UNLABELED
+from tests.support.processes import said_by
+from tests.support.project import ROOT
 from ttsgraph.settings.profile import load_profile
 
-ROOT = Path(__file__).parents[3]
 PROFILE = load_profile("simulated", ROOT / "profiles")
 SMALL = Path(__file__).with_name("small.yaml")
 SETTINGS = load_study(SMALL)
@@ -67,12 +67,10 @@ class TestCells:
 
 
 class TestWholeStudy:
-    def run(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = os.environ | {"PYTHONPATH": python_path(ROOT)}
+    def run(self, folder: Path, *arguments: str) -> None:
+        environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
         command = [sys.executable, "-m", "lab.study", "--workers", "2", *arguments]
-        return subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False, env=env
-        )
+        said_by(command, folder, environment)
 
     @pytest.fixture
     def folder(self, tmp_path):
@@ -84,8 +82,7 @@ class TestWholeStudy:
 
     @pytest.mark.slow
     def test_it_writes_tables_and_plots_that_say_simulated_and_resumes(self, folder):
-        done = self.run(folder, "--seeds", "2")
-        assert done.returncode == 0, done.stderr
+        self.run(folder, "--seeds", "2")
         files = sorted((folder / "reports" / "study").iterdir())
         assert all("simulated" in file.name for file in files)
         assert {f"table_{k}_simulated.csv" for k in (1, 2, 3)} <= {file.name for file in files}
@@ -95,11 +92,11 @@ class TestWholeStudy:
         assert pictures == set(re.findall(r"\]\((\S+\.svg)\)", page))
         kept = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}
         next(iter(kept)).unlink()
-        assert self.run(folder, "--seeds", "2").returncode == 0
+        self.run(folder, "--seeds", "2")
         now = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}
         assert [file for file in kept if now[file] != kept[file]] == [next(iter(kept))]
         assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page
-        assert self.run(folder, "--seeds", "1", "--first-seed", "7").returncode == 0
+        self.run(folder, "--seeds", "1", "--first-seed", "7")
         fresh = pd.read_csv(folder / "reports" / "study-from-seed-7" / "searches_simulated.csv")
         assert set(fresh["seed"]) == {7}
         assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page

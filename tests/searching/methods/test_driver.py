@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import beta
 
 from tests.searching.contest.test_contenders import PAIR, brief_of, fan, vote
-from tests.support.arithmetic import COST, adders, searched, searcher_of
+from tests.support.arithmetic import COST, adders, arithmetic, environment_of, searcher_of
 from ttsgraph.base.errors import DataError, RunStopped
 from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
@@ -211,8 +211,10 @@ def test_a_contender_that_a_method_comes_to_is_the_contests():
 def test_every_method_finds_a_legal_graph_and_records_every_candidate(method):
     archive = Archive()
     heard: list[Row] = []
-    searcher = searcher_of(method, SearchSettings(max_iterations=8, patience=4, batch=12))
-    found = searched(searcher, archive, adders(), 24, 30, heard.append)
+    wanted = SearchSettings(max_iterations=8, patience=4, batch=12)
+    bench = Bench(environment_of(adders()), archive, heard.append)
+    questions = arithmetic(24), arithmetic(30, 24)
+    found = asyncio.run(find(searcher_of(method, wanted), wanted, bench, *questions))[0]
     assert heard == archive.records
     assert COST.graph_cost(found.graph) <= 8.0
     kept = archive.table().drop(columns=[*BOOKKEEPING], errors="ignore")
