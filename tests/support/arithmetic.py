@@ -37,9 +37,6 @@ def environment_of(client: Client, sampling: Sampling | None = None) -> Environm
     return Environment(get_task("math"), prompt, sampling or Sampling(), LAPTOP_POOL, client)
 
 
-def searcher_of(
-    method: str, settings: SearchSettings, brief: Brief = BRIEF, seed: int = 0, small: int = 6
-) -> Searcher:
-    return searcher_class(method).of(
-        Problem(brief, settings, AgentSettings(), {"small": small}, seed)
-    )
+def searcher_of(method: str, settings: SearchSettings, small: int = 6) -> Searcher:
+    problem = Problem(BRIEF, settings, AgentSettings(), {"small": small}, seed=0)
+    return searcher_class(method).of(problem)
