@@ -181,7 +181,7 @@ async def search_whole(
             project = _after_profile(project, team)
             environment.pool = project.profile.model_pool(task)
             await _first_graphs(project, asked)
-            await steps.search(project, method, lambda: meter.now, publish)(asked)
+            await steps.search(project, method)(asked, lambda: meter.now, publish)
             test = final.evaluate(project, method, [] if team is None else [team], thorough=False)
             tested = test.write(*await test.asked(environment, publish))
     for line in lines_of(calls):
