@@ -106,7 +106,7 @@ def exit_code(found: Mapping[str, Verification]) -> int:
 
 
 def _rebuilt(folder: Path, params: Params, lock: Lock, published: bool, *task: str) -> Verification:
-    """Rebuild the stages of a task, or else those of all tasks together, in `folder` in order, up
+    """Rebuild a task's stages, or else the stages that cover all tasks, in `folder` in order, up
     to the first stage that fails, and compare their results with the recorded ones.
 
     If the calls were `published`, the published results must match the lock too.
