@@ -8,19 +8,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, RootModel
-from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic import Field, PlainSerializer, PlainValidator
 
 from ttsgraph.base.errors import DataError, DeploymentError, GraphError, InputError
 from ttsgraph.base.files import json_text, read_json, write_text
-from ttsgraph.base.parsing import parse
+from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.deployment.provenance import sha256
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.evaluation.objective import pareto_front
@@ -136,6 +135,20 @@ class Figures:
     plain_cost: float | None = None
 
 
+class _BundleFile(ClosedModel):
+    """Content of bundle.json. The bundle's hash doesn't cover the keys with defaults: test figures
+    with which the service is compared, the front, and the part of the search that found the graph.
+    """
+
+    task: str
+    graph: Graph
+    profile: Spelled
+    shots: tuple[Question, ...]
+    tested: Figures = Field(default=Figures(), exclude_if=lambda figures: figures == Figures())
+    front: tuple[Rung, ...] = Field(default=(), exclude_if=not_)
+    found_by: str = Field(default="", exclude_if=not_)
+
+
 PLAIN = ("single", "self_consistency")
 """Arms of a test that ask one model, once or several times."""
 
@@ -172,24 +185,24 @@ def figures_of(feedback: Feedback, graph: CollaborationGraph, tested: pd.DataFra
     return replace(figures, plain=str(best["label"]), plain_cost=cost)
 
 
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
 class DeployedVersion:
     """One version that answers a task: the graph, the settings under which it was found, and the
-    worked examples of its prompts. The other fields are not covered by the bundle's hash: the test
-    figures with which the service is compared, the front, and the part of the search that found the
-    graph (ttsgraph/evaluation/found_by.py). `version` is the registry's number or, for files, the
-    start of the bundle's hash; it is not part of the bundle. Raises GraphError for an unknown role,
-    and SettingsError for an unknown task or a model outside the profile's pool.
+    worked examples of its prompts. `version` is the registry's number or, for files, the start of
+    the bundle's hash. `found_by` is the part of the search that found the graph
+    (ttsgraph/evaluation/found_by.py). The bundle's hash covers neither of the two. Raises
+    GraphError for an unknown role, and SettingsError for an unknown task or a model outside the
+    profile's pool.
     """
 
     task: str
-    graph: Graph
-    profile: Spelled
+    graph: CollaborationGraph
+    profile: Profile
     shots: tuple[Question, ...] = ()
-    version: str = Field(default="", exclude=True)
-    tested: Figures = Field(default=Figures(), exclude_if=lambda figures: figures == Figures())
-    front: tuple[Rung, ...] = Field(default=(), exclude_if=not_)
-    found_by: str = Field(default="", exclude_if=not_)
+    version: str = ""
+    tested: Figures = field(default=Figures(), compare=False)
+    front: tuple[Rung, ...] = field(default=(), compare=False)
+    found_by: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         self.profile.task(self.task)
@@ -245,19 +258,19 @@ class DeployedVersion:
         inputs = self.grader, self.prompt, self.profile.task(self.task).sampling.sampling()
         return GraphRunner(graph, *inputs, self.profile.model_pool(self.task), client)
 
+    def _file(self) -> _BundleFile:
+        return _BundleFile(**{name: getattr(self, name) for name in _BundleFile.model_fields})
+
     @cached_property
     def bundle_hash(self) -> str:
         """SHA-256 of the bundle's canonical JSON, in hex."""
-        hashed = _Bundle(self).model_dump(
-            mode="json", include={"task", "graph", "profile", "shots"}
-        )
+        hashed = self._file().model_dump(mode="json", include={"task", "graph", "profile", "shots"})
         return sha256(json.dumps(hashed, sort_keys=True))
 
     def write(self, folder: Path) -> Path:
         """Write bundle.json into a folder and return the file's path."""
         path = folder / BUNDLE
-        text = json_text(_Bundle(self).model_dump(mode="json"), sort_keys=True)
-        write_text(path, text + "\n")
+        write_text(path, json_text(self._file().model_dump(mode="json"), sort_keys=True) + "\n")
         return path
 
     @classmethod
@@ -265,7 +278,7 @@ class DeployedVersion:
         """Read the content of a file from `write`. An empty `version` is replaced by the start of
         the bundle's hash. Raises InputError naming `where` if the data is not a bundle.
         """
-        read = parse(_Bundle, data, where).root
+        read = cls(**dict(parse(_BundleFile, data, where)))
         return replace(read, version=version or read.bundle_hash[:12])
 
     @classmethod
@@ -288,10 +301,6 @@ class DeployedVersion:
         graph = CollaborationGraph.read(folder / GRAPH)
         read = cls(task, graph, profile, read_shots(name, profile, task))
         return replace(read, version=read.bundle_hash[:12])
-
-
-class _Bundle(RootModel[DeployedVersion]):
-    """Content of bundle.json."""
 
 
 def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question, ...]:
