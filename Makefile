@@ -77,7 +77,7 @@ verify: .venv/.ready ## rebuild everything from recorded calls, without any mode
 	@python -m ttsgraph_flows.verify $(if $(PROFILE),--profile $(PROFILE))
 
 publish: .venv/.ready ## copy the calls and results of TASK (math) in dvc.lock to published/
-	@python -m ttsgraph_flows.recorded --task $(TASK)
+	@python -m ttsgraph_flows.verify --publish --task $(TASK)
 
 test: setup ## check lint, types, layers and tests, including real models; TEST_PROCESSES=n sets the number of parallel processes (3)
 	python -m pytest $(TOGETHER) -m "not slow and not long and not models"

@@ -11,6 +11,7 @@ are compared by hash.
 import io
 import json
 import math
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.files import CHECKSUM, md5
 from ttsgraph.base.wording import counted
 from ttsgraph_flows.dvc_store import arrow_table
@@ -149,6 +151,25 @@ def _equal(kept: Any, found: Any, exact: bool) -> bool:
 def _said(value: Any) -> str:
     text = "missing" if value is NOTHING else repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def published_copy(folder: Path, path: str) -> Path:
+    """Return the path of a published result. The results of a task are in a subfolder named after
+    the task, the results of a report in the profile's folder itself.
+    """
+    return folder.joinpath(*Path(path).parts[2:])
+
+
+def publish_results(results: Mapping[str, bytes], folder: Path) -> None:
+    """Write results (path -> content) for publication, replacing earlier results of their tasks."""
+    for task in {Path(path).parts[2] for path in results if path.startswith("results/")}:
+        shutil.rmtree(folder / task, ignore_errors=True)
+    for path, content in results.items():
+        copy = published_copy(folder, path)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
+    size = sum(map(len, results.values())) / 1e6
+    say(f"{folder}: {counted(len(results), 'result file')}, {size:.2f} MB")
 
 
 @dataclass(slots=True)

@@ -21,13 +21,6 @@ PROFILE: Mapping[str, Any] = {"help": "profile in profiles/ (default: the one in
 """The option `--profile`, which most commands have."""
 
 
-TASKS: Mapping[str, Any] = {
-    **{"nargs": "*", "default": []},
-    "help": "tasks of the profile (default: those in params.yaml)",
-}
-"""The option `--task` of commands that take several tasks."""
-
-
 def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
     """Run `work` from the command line, with options as for `ArgumentParser.add_argument`. Errors
     end the process as in `guarded`.

@@ -171,7 +171,7 @@ def _rebuild(params: Params, profile: Profile) -> None:
     # Imported late, because these imports take longer than detecting that nothing has changed.
     from ttsgraph.searching.methods import searcher_class
     from ttsgraph.serving.running import servers_on_demand
-    from ttsgraph_flows.recorded import recall
+    from ttsgraph_flows.verify import recall
 
     for method in params.methods:
         searcher_class(method)  # raises early if there is no such method

@@ -30,18 +30,18 @@ from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.serving.running import servers_on_demand
 from ttsgraph.settings.profile import Params, load_params
 from ttsgraph_flows.answers import answers_file
-from ttsgraph_flows.compare_records import by_content, md5_of
+from ttsgraph_flows.compare_records import by_content, md5_of, publish_results
 from ttsgraph_flows.dvc_stages import flow_of, runs_of
 from ttsgraph_flows.ending import EXIT_CODES, guarded
 from ttsgraph_flows.project_copy import copy_into
-from ttsgraph_flows.recorded import (
+from ttsgraph_flows.verify import (
+    LOCK,
+    PYTHON,
     RecordedCalls,
     calls_file,
-    publish_results,
     replay_in,
     write_published,
 )
-from ttsgraph_flows.verify import LOCK, PYTHON
 
 SPLITS = Path("results/coder")
 

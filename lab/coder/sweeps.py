@@ -50,7 +50,7 @@ from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.humaneval import HumanEvalTask
 from ttsgraph.tasks.sources import load_questions
 from ttsgraph_flows.ending import command
-from ttsgraph_flows.recorded import digest_of
+from ttsgraph_flows.verify import digest_of
 
 PLAN = Path("lab/coder/sweeps.yaml")
 TABLE = Path("published/coder/sweeps/table.csv")

@@ -31,15 +31,13 @@ from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.models.recording import Call, ReplayClient, read_calls, write_calls
 from ttsgraph.settings.profile import load_params
-from ttsgraph_flows import recorded
 from ttsgraph_flows import verify as verifying
 from ttsgraph_flows.compare_records import Equality
 from ttsgraph_flows.dvc_stages import dvc, read_lock, runs_of, stages
 from ttsgraph_flows.lineage import lineage
-from ttsgraph_flows.recorded import PUBLISHED, publish
 from ttsgraph_flows.registry import Registry
 from ttsgraph_flows.tracking import require_own_database
-from ttsgraph_flows.verify import exit_code, register, verify
+from ttsgraph_flows.verify import PUBLISHED, exit_code, publish, register, verify
 
 
 def request(text: str, replica: int = 0) -> Request:
@@ -262,7 +260,7 @@ def test_a_task_is_published_before_there_is_a_report(
 ) -> None:
     with chdir(copied.folder):
         tested = {name: entry for name, entry in read_lock().items() if name != "report"}
-        monkeypatch.setattr(recorded, "read_lock", lambda: tested)
+        monkeypatch.setattr(verifying, "read_lock", lambda: tested)
         assert publish("math") == CALLS
 
 
@@ -277,14 +275,14 @@ def calls(text):
 def test_calls_that_were_pulled_are_those_of_dvc_lock(tmp_path, monkeypatch, capsys, is_locked):
     monkeypatch.chdir(tmp_path)
     remembered = {}
-    monkeypatch.setattr(recorded, "remember", lambda profile, found: remembered.update(found))
+    monkeypatch.setattr(verifying, "remember", lambda profile, found: remembered.update(found))
     path = tmp_path / "calls" / "laptop" / "math" / "profile.parquet"
     write_calls(calls("4"), path)
     outs = f"    outs:\n    - path: calls/laptop/math/profile.parquet\n      md5: {md5(path)}\n"
     if is_locked:
         (tmp_path / "dvc.lock").write_text(f"stages:\n  profile@math:\n{outs}")
     write_calls(calls("5"), path)
-    recorded.recall(SimpleNamespace(profile="laptop"), SimpleNamespace())
+    verifying.recall(SimpleNamespace(profile="laptop"), SimpleNamespace())
     assert bool(remembered) != is_locked
     assert ("dvc.lock" in capsys.readouterr().err) == is_locked
 
