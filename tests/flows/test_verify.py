@@ -62,9 +62,6 @@ class Answering(Client):
             return outcome
         raise outcome
 
-    async def aclose(self) -> None:
-        """Nothing is open."""
-
 
 async def ask(client: Client) -> list[str]:
     found = []
