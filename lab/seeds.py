@@ -29,8 +29,8 @@ from ttsgraph.stages.schemas import Answers, Evaluations, read_table
 from ttsgraph.stages.trials import Case, cases_feedback, units_of
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.ending import PROFILE, command
+from ttsgraph_flows.project_copy import copy_into, link_state
 from ttsgraph_flows.stage import Stage, load_stage
-from ttsgraph_flows.verify import copy_into, link_state
 
 KEPT = Path("results/seeds")
 REPORT = Path("reports/seeds")

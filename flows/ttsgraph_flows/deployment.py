@@ -164,7 +164,7 @@ def sealed(stage: Stage, version: Version, method: str | None = None) -> None:
     registry = Registry(stage.params.tracking_uri)
     record = registry.provenance(version)
     runs = [record.run_id, *record.stage_runs.values()]
-    files = {"research": record.files | {record.dataset.path: record.dataset.md5}}
+    files = {"research": record.inputs}
     if method is not None:
         params = stage.params.model_copy(update={"methods": (method,)})
         files = {

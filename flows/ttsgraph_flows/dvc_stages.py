@@ -104,6 +104,13 @@ def read_record(path: Path, read: Callable[[Any], T], missing: T) -> T:
         ) from None
 
 
+def read_lock(path: Path = Path("dvc.lock")) -> Lock:
+    """Return stage -> DVC's record of it; empty if the file doesn't exist. Raises DataError if the
+    file is damaged.
+    """
+    return read_record(path, lambda found: dict(found.get("stages", {})), {})
+
+
 def dvc(*arguments: str, folder: Path | None = None) -> str:
     """Run DVC and return its output. Raises EndpointError with DVC's message if DVC fails."""
     command = [*DVC, *arguments]

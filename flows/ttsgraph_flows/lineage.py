@@ -9,7 +9,7 @@ which the version's test writes last.
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -37,8 +37,7 @@ Digests = Mapping[str, str]
 Manifest = Mapping[str, Digests]
 """Map from a producer to the digests of its items."""
 
-_parsed = TypeAdapter(dict[str, dict[str, str]]).validate_json
-"""Read a manifest. Raises ValueError if the text isn't one."""
+_PARSED = TypeAdapter(dict[str, dict[str, str]])
 
 VERSION = "version"
 MODEL = "model/"
@@ -102,8 +101,8 @@ def lineage(reference: str, tracking_uri: str) -> Lineage:
     known = Registry(tracking_uri)
     version = known.find(reference)
     walk = _Walk(known, version)
-    record = walk.record if walk.verify() else None
-    links = tuple(walk.links)
+    links = tuple(walk.links())
+    record = walk.record if links[0].state == "ok" else None
     return Lineage(version=version.label, aliases=version.aliases, links=links, record=record)
 
 
@@ -124,6 +123,18 @@ class _Unverifiable(Exception):
     """Reason why a link can't be verified."""
 
 
+def _link(name: str, subject: str, verify: Callable[..., str], *given: Any) -> Link:
+    """Return a link with the state that `verify` finds."""
+    state: State = "ok"
+    try:
+        detail = verify(*given)
+    except _Unverifiable as reason:
+        state, detail = "unknown", str(reason)
+    except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
+        state, detail = "broken", first_line(error)
+    return Link(name=name, subject=subject, state=state, detail=detail)
+
+
 class _Walk:
     """One verification of one version: its manifest, item by item, and the links between items.
     A method that verifies a link returns a description, or raises an error that says what is wrong.
@@ -134,42 +145,30 @@ class _Walk:
         self.version = version
         self.store = Store()
         self.client = client_of(known.uri)
-        self.links: list[Link] = []
 
-    def verify(self) -> bool:
-        """Verify all links. Return False, after the first link, if the version's record or manifest
+    def links(self) -> Iterator[Link]:
+        """Verify and yield all links, or only the first one if the version's record or manifest
         can't be read.
         """
         label = self.version.label
-        self._link("version", label, self._readable)
-        if self.links[0].state != "ok":
-            return False
+        first = _link("version", label, self._readable)
+        yield first
+        if first.state != "ok":
+            return
         record = self.record
-        self._link("model and tags", label, self._own)
+        yield _link("model and tags", label, self._own)
         for path, md5 in files_of(self.manifest).items():
-            self._link("file", path, self._file, path, md5)
+            name = "dataset" if path == record.dataset.path else "file"
+            yield _link(name, path, self._file, path, md5)
         for made_by, digests in self.manifest.items():
             if made_by.startswith(RUN):
                 run_id = made_by.removeprefix(RUN)
-                self._link("run", run_id, self._run, run_id, digests)
-        self._link("dataset", f"{record.dataset.path} {record.dataset.md5}", self._dataset)
-        self._link("search run", record.run_id, self._search_run)
-        self._link("decision", label, self._decision)
-        self._link(PROMOTION, label, self._promotion)
+                yield _link("run", run_id, self._run, run_id, digests)
+        yield _link("search run", record.run_id, self._search_run)
+        yield _link("decision", label, self._decision)
+        yield _link(PROMOTION, label, self._promotion)
         if (parent := record.parent) is not None:
-            self._link("replaces", f"{record.task}/{parent.version}", self._parent, parent)
-        return True
-
-    def _link(self, name: str, subject: str, verify: Callable[..., str], *given: Any) -> None:
-        """Add a link with the state that `verify` finds."""
-        state: State = "ok"
-        try:
-            detail = verify(*given)
-        except _Unverifiable as reason:
-            state, detail = "unknown", str(reason)
-        except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
-            state, detail = "broken", first_line(error)
-        self.links.append(Link(name=name, subject=subject, state=state, detail=detail))
+            yield _link("replaces", f"{record.task}/{parent.version}", self._parent, parent)
 
     @cached_property
     def record(self) -> Provenance:
@@ -177,21 +176,16 @@ class _Walk:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The version's manifest. Raises DataError if it is missing, or if the version's test can't
-        have written it.
-        """
-        if (text := self.version.tags.get(registry.MANIFEST)) is None:
+        """The version's manifest. Raises DataError if the version's test can't have written it."""
+        record, found = self.record, manifest_of(self.version)
+        runs = {RUN + run for run in (record.run_id, *record.stage_runs.values())}
+        whole = runs <= found.keys() and registry.DECISION in found.get(VERSION, ())
+        if not whole or not record.inputs.items() <= files_of(found).items():
             raise DataError(
-                "expected a tag 'manifest', which a test writes last, found none; run `make repro`"
+                "expected the tag 'manifest' that the version's test writes last, found none or"
+                " another one; run `make repro`"
             )
-        record = self.record
-        with suppress(ValueError, LookupError):
-            found = _parsed(text)
-            runs = {RUN + run for run in (record.run_id, *record.stage_runs.values())}
-            whole = runs <= found.keys() and registry.DECISION in found[VERSION]
-            if whole and record.files.items() <= files_of(found).items():
-                return found
-        raise DataError("expected the manifest that the version's test wrote, found another one")
+        return found
 
     def _readable(self) -> str:
         _same("the run of the version", self.record.run_id, self.version.run_id)
@@ -227,39 +221,28 @@ class _Walk:
     @cached_property
     def _registered(self) -> set[tuple[str, str]]:
         """Path and MD5 of every file with which a version of the task was registered."""
-        found = {*files_of(self.manifest).items()}
-        for version in self.registry.versions(self.record.task):
-            with suppress(ValueError, LookupError):
-                found |= files_of(_parsed(version.tags[registry.MANIFEST])).items()
-        return found
+        versions = self.registry.versions(self.record.task)
+        return {pair for each in versions for pair in files_of(manifest_of(each)).items()}
 
     def _run(self, run_id: str, digests: Digests) -> str:
         if more := _added(digests, _run_digests(self.client, run_id)):
             raise _Unverifiable(f"{_named(more)}: added after the version was registered")
         return "its params, tags, metrics and artefacts are as registered"
 
-    def _dataset(self) -> str:
-        dataset = self.record.dataset
-        where = self._file(dataset.path, dataset.md5)
-        shown = ", ".join(f"{count} {split}" for split, count in dataset.splits.items())
-        return f"{shown}; source {dataset.source['kind']}; {where}"
-
     def _search_run(self) -> str:
         record = self.record
         run = self.client.get_run(record.run_id)
         info, params = run.info, run.data.params
-        expected = "active", "FINISHED", record.task, record.search_method
-        found = info.lifecycle_stage, info.status, params.get("task"), params.get("method")
-        _same("the run's state, task and method", expected, found)
-        _same("the run's dataset", record.dataset.md5, run.data.tags.get("dvc_md5"))
+        expected = "active", "FINISHED", record.task, record.search_method, record.dataset.md5
+        named = params.get("task"), params.get("method"), run.data.tags.get("dvc_md5")
+        found = info.lifecycle_stage, info.status, *named
+        _same("the run's state, task, method and dataset", expected, found)
         code = f"commit {record.code.commit}" if record.code.commit else "code outside git"
         changed = ", with files that differ from it" if record.code.changed else ""
         return f"{record.search_method} on {record.task}, seed {record.seed}; {code}{changed}"
 
     def _decision(self) -> str:
-        now = self.version.tags.get(registry.DECISION)
-        if now is None:
-            raise DataError("expected the tag 'decision', which its test sets, found none")
+        now = self.version.fact(registry.DECISION, str)
         if now != self.manifest[VERSION][registry.DECISION]:
             raise _Unverifiable(f"decided again since its test: {now}")
         return now
@@ -282,7 +265,7 @@ class _Walk:
 
     def _parent(self, parent: Parent) -> str:
         before = self.registry.find(f"{self.record.task}/{parent.version}")
-        text = self.registry.registered(before, registry.LINEAGE, "lineage_sha256")
+        text = self.registry.registered(before, registry.LINEAGE)
         _same("the hash of its lineage record", parent.record_sha256, sha256(text))
         return "the champion it was compared with; its record is unchanged"
 
@@ -302,6 +285,13 @@ def seal(known: Registry, version: Version, files: Manifest, runs: Iterable[str]
     held = {RUN + run: _run_digests(client, run) for run in sorted(set(runs))}
     own = _version_digests(known, now) | {registry.DECISION: now.tags.get(registry.DECISION, "")}
     known.tag(now, registry.MANIFEST, json.dumps({**files, **held, VERSION: own}, sort_keys=True))
+
+
+def manifest_of(version: Version) -> Manifest:
+    """Return a version's manifest, or an empty one if it is missing or damaged."""
+    with suppress(ValueError):
+        return _PARSED.validate_json(version.tags.get(registry.MANIFEST, ""))
+    return {}
 
 
 def files_of(manifest: Manifest) -> dict[str, str]:

@@ -46,16 +46,13 @@ DECISION = "decision"
 PROMOTED = "promoted"
 REPLACED = "replaced"
 ROLLED_BACK = "rolled_back"
-TRIAL = "trial"
-FIGURES = "figures"
 MANIFEST = "manifest"
 """Tags of a version, from DECISION on: the reason for its promotion or rejection; the digest of its
 last promotion's line in the log; the version that it replaced; the note that it was rolled back;
-the result of its trial in service; its figures in the test; digests of everything that it depends
-on.
+digests of everything that it depends on.
 """
 
-DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, TRIAL, MANIFEST)
+DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, MANIFEST)
 """Tags that can change after a version's test."""
 
 T = TypeVar("T")
@@ -119,12 +116,11 @@ class Registry:
         """
         task, slash, number = reference.partition("/")
         task, at, alias = task.partition("@")
-        name = PREFIX + task
+        name, alias = PREFIX + task, alias if at else CHAMPION
         with explained(self.uri):
             try:
                 if slash:
                     return Version.of(self._client.get_model_version(name, number))
-                alias = alias if at else CHAMPION
                 return Version.of(self._client.get_model_version_by_alias(name, alias))
             except MlflowException as error:
                 if error.error_code not in NOT_THERE:
@@ -152,13 +148,13 @@ class Registry:
                 for each in sorted(found, key=lambda each: int(each.version))
             ]
 
-    def registered(self, version: Version, name: str, tag: str) -> str:
-        """Return the text of one of a version's files. Raises DataError if the file isn't
-        available, or if its hash differs from the one in the tag.
+    def registered(self, version: Version, name: str) -> str:
+        """Return the text of one of a version's JSON files. Raises DataError if the file isn't
+        available, or if its hash differs from the one in the version's tag.
         """
         with self.download(version, name) as path:
             text = path.read_text(encoding="utf-8")
-        if sha256(text) != version.tags.get(tag):
+        if sha256(text) != version.tags.get(f"{path.stem}_sha256"):
             raise version.changed(name)
         return text
 
@@ -166,8 +162,8 @@ class Registry:
         """Return a version's provenance. Raises InputError if its record isn't available, was
         changed or is invalid.
         """
-        text = self.registered(version, LINEAGE, "lineage_sha256")
-        return parse(Provenance, json.loads(text), f"version {version.label}: {LINEAGE}")
+        record = json.loads(self.registered(version, LINEAGE))
+        return parse(Provenance, record, f"version {version.label}: {LINEAGE}")
 
     @contextlib.contextmanager
     def download(self, version: Version, name: str = "") -> Iterator[Path]:
@@ -190,26 +186,25 @@ class Registry:
         """Return everything needed to answer with a version. Raises InputError if its bundle isn't
         available or was changed.
         """
-        text = self.registered(version, BUNDLE, "bundle_sha256")
+        bundle = json.loads(self.registered(version, BUNDLE))
         where = f"version {version.label}: {BUNDLE}"
-        read = DeployedVersion.from_dict(json.loads(text), where, version.number)
+        read = DeployedVersion.from_dict(bundle, where, version.number)
         return replace(read, found_by=version.tags.get("found_by", ""))
 
     def register(self, deployed: DeployedVersion, provenance: Provenance) -> Version:
         """Add a version as challenger, or reuse the version that has the same content."""
         with explained(self.uri), tempfile.TemporaryDirectory() as name:
             bundle = deployed.write(Path(name))
-            bundle_sha256 = sha256(bundle.read_text(encoding="utf-8"))
-            record = provenance.model_copy(update={"bundle_sha256": bundle_sha256})
+            written = {"bundle_sha256": sha256(bundle.read_text(encoding="utf-8"))}
+            record = provenance.model_copy(update=written)
             of_its_runs = {"parent", "stage_runs", "run_id"}
             content = sha256(record.model_dump_json(exclude=of_its_runs))
             known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
-            if known:
-                version = known[-1]
-            else:
+            if not known:
                 write_text(bundle.with_name(LINEAGE), record.to_json())
                 tags = tags_of(record, deployed) | {"content": content}
-                version = self._log(record, bundle.parent, tags)
+                known = [self._log(record, bundle.parent, tags)]
+            version = known[-1]
             if CHAMPION not in version.aliases and PROMOTED not in version.tags:
                 self._client.set_registered_model_alias(version.model, CHALLENGER, version.number)
         return self.find(version.label)
@@ -295,10 +290,8 @@ class Registry:
             now = self.find(version.label)
             if CHALLENGER in now.aliases:
                 self._client.delete_registered_model_alias(now.model, CHALLENGER)
-            if CHAMPION not in now.aliases:
-                self._client.set_registered_model_alias(now.model, CHAMPION, now.number)
-        if now.tags.get(PROMOTED) != line:
-            self.tag(version, PROMOTED, line)
+            self._client.set_registered_model_alias(now.model, CHAMPION, now.number)
+        self.tag(version, PROMOTED, line)
 
     def rollback(self, task: str) -> tuple[Version, Version]:
         """Restore as champion the version that the current champion replaced; return the
@@ -317,14 +310,12 @@ class Registry:
         self._crown(before, f"{champion.label} was rolled back")
         return champion, before
 
-    def settle(self, task: str, version: str, decision: Decision) -> None:
+    def settled(self, task: str, version: str, decision: Decision) -> None:
         """Apply the result of a trial in service: a better challenger becomes the champion, unless
-        its profile leaves promotions to people. In either case, the version is tagged with the
-        reason.
+        its profile leaves promotions to people.
         """
         tried = self.find(f"{task}/{version}")
         self._apply(tried, decision, self.deployed(tried).profile.deploy.promote)
-        self.tag(tried, TRIAL, decision.reason)
 
     def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
         """Write a version's description for its page in MLflow: the answer's sentence, a link to
@@ -367,8 +358,6 @@ class RegistryLoader(Registry, Loader):
 
     Each version is read only once, but an alias is resolved on every call.
     """
-
-    settled = Registry.settle
 
     def __init__(self, tracking_uri: str) -> None:
         super().__init__(tracking_uri)
@@ -416,5 +405,5 @@ def tags_of(record: Provenance, deployed: DeployedVersion) -> dict[str, str]:
         "test_accuracy": f"{record.test.accuracy:.4f}",
         "test_interval": f"{record.test.low:.4f} {record.test.high:.4f}",
         "budget": json.dumps(record.budget),
-        FIGURES: json.dumps(asdict(deployed.tested)),
+        "figures": json.dumps(asdict(deployed.tested)),
     }

@@ -251,7 +251,8 @@ def _search(
     calls = iterations * (search.candidates * search.batch + stage.settings.splits.val)
     start = {"counts": graph.model_counts(), "exchanges": []}
     write_record(StartRecord, place.path / "start.json", start)
-    found, summary = tracked_search(stage, "warm", place, prepare, calls)
+    work = steps.searching(stage, place, prepare)
+    found, summary = tracked_search(stage, "warm", place, work, calls)
     return found, int(summary["made_calls"])
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from ttsgraph.settings.profile import load_params
 from ttsgraph_flows.dvc_stages import dvc
 from ttsgraph_flows.ending import command
+from ttsgraph_flows.project_copy import copy_into, link_state
 from ttsgraph_flows.repro import repro
-from ttsgraph_flows.verify import copy_into, link_state
 
 SEEDS = Path("seeds")
 DVC = Path(".dvc")

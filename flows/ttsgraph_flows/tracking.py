@@ -178,6 +178,24 @@ def make_database(file: Path) -> None:
         os.replace(unfinished, file)
 
 
+def require_own_database(tracking_uri: str) -> None:
+    """Raise InputError if MLflow's database was made in another folder, because all its paths lead
+    there.
+    """
+    database = database_file(tracking_uri)
+    if database is None or not database.exists():
+        return
+    here = database.absolute().parent / "mlruns"
+    with explained(tracking_uri) as client:
+        known = client.search_experiments(filter_string="name != 'Default'")
+    for place in (Path(str(each.artifact_location).removeprefix("file://")) for each in known):
+        if place.parent.name == here.name and place.parent != here:
+            raise InputError(
+                f"{database}: expected runs in {here}, found them in {place.parent}; move the"
+                " database away and run `ttsgraph register` again, which makes the runs again"
+            )
+
+
 def git(*arguments: str) -> str | None:
     """Return the output of a git command in the working directory, or None if the command fails."""
     with contextlib.suppress(OSError, subprocess.CalledProcessError):

@@ -10,7 +10,6 @@ here changes.
 import io
 import json
 import platform
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +23,7 @@ from ttsgraph.base.ending import EXIT_INPUT, EXIT_UNVERIFIED, say
 from ttsgraph.base.errors import InputError, PromptRefused, RunStopped
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
-from ttsgraph.base.state import SERVE_PYTHON, STATE
+from ttsgraph.base.state import STATE
 from ttsgraph.base.wording import counted
 from ttsgraph.models import recording
 from ttsgraph.models.cache import stored
@@ -34,9 +33,10 @@ from ttsgraph.runtime.clients import open_cache, serving_facts
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows import compare_records
 from ttsgraph_flows.compare_records import Verification, by_content, published_copy
-from ttsgraph_flows.dvc_stages import Lock, StageRun, flow_of, read_record, runs_of
+from ttsgraph_flows.dvc_stages import Lock, StageRun, flow_of, read_lock, runs_of
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.ending import PROFILE, command
+from ttsgraph_flows.project_copy import copy_into
 
 PUBLISHED = Path("published")
 """Folder of files published with the repository: calls in published/<profile>/<task>.parquet, and
@@ -53,13 +53,6 @@ LOCK = "lock.yaml"
 """Name of the lock file next to the published calls of a profile that isn't in dvc.lock. It has the
 profile's tasks, methods and seed, and the hashes of its results.
 """
-
-MADE_HERE = (
-    *("data", "results", "reports", "research", "calls"),
-    *("promotions", "mlruns", "mlflow.db", "params.yaml", "dvc.lock", "seeds", "site"),
-)
-COPIED = ("inputs", "profiles")
-"""Folders that are copied into a copy of the project; other folders are linked."""
 
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 """Version of this Python, which affects the grading of programs."""
@@ -96,24 +89,28 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
         raise InputError(f"expected recorded hashes in {lock_file}, found none; run `make repro`")
     known = {task: recorded_calls(params, task, lock) for task in tasks or params.tasks}
     available = [calls for calls in known.values() if calls is not None]
+    shipped = any(calls.published for calls in available)
     found: dict[str, Verification] = {}
+
+    def see(name: str, verification: Verification) -> None:
+        found[name] = verification
+        say(f"{name}: {verification}")
+
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
         if available:
             copy_into(folder, params)
             replay_in(folder, params.profile, available)
         for task, calls in known.items():
-            found[task] = Verification(unverified=NO_CALLS)
-            if calls is not None:
-                found[task] = _rebuilt(folder, params, runs_of(params, task), lock, calls.published)
-            say(f"{task}: {found[task]}")
+            if calls is None:
+                see(task, Verification(unverified=NO_CALLS))
+            else:
+                see(task, _rebuilt(folder, params, lock, calls.published, task))
         if set(known) >= set(params.tasks):
-            report = Verification(unverified="it needs all tasks to be verified")
-            if not exit_code(found):
-                shipped = any(calls.published for calls in available)
-                report = _rebuilt(folder, params, runs_of(params, of_all=True), lock, shipped)
-            found["report"] = report
-            say(f"report: {report}")
+            if exit_code(found):
+                see("report", Verification(unverified="it needs all tasks to be verified"))
+            else:
+                see("report", _rebuilt(folder, params, lock, shipped))
     return found
 
 
@@ -131,17 +128,15 @@ def _params(profile: str | None) -> Params:
     return params.model_copy(update={"profile": profile or params.profile})
 
 
-def _rebuilt(
-    folder: Path, params: Params, runs: Iterable[StageRun], lock: Lock, published: bool
-) -> Verification:
-    """Rebuild stages in `folder` in order, up to the first stage that fails, and compare their
-    results with the recorded ones.
+def _rebuilt(folder: Path, params: Params, lock: Lock, published: bool, *task: str) -> Verification:
+    """Rebuild a task's stages, or else the stages that cover all tasks, in `folder` in order, up
+    to the first stage that fails, and compare their results with the recorded ones.
 
     If the calls were `published`, the published results must match the lock too.
     """
     found = Verification()
     store = Store()
-    for run in runs:
+    for run in runs_of(params, *task, of_all=not task):
         try:
             with chdir(folder):
                 run.run()
@@ -166,13 +161,6 @@ def _rebuilt(
                 kept = store.find(path, digest).content
             found.see(run.name, compare_records.compared(path, folder / path, digest, kept))
     return found
-
-
-def read_lock(path: Path = Path("dvc.lock")) -> Lock:
-    """Return stage -> DVC's record of it; empty if the file doesn't exist. Raises DataError if the
-    file is damaged.
-    """
-    return read_record(path, lambda found: dict(found.get("stages", {})), {})
 
 
 def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | None:
@@ -225,35 +213,6 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> 
     write_text(folder / STATE / recording.ENGINE, json.dumps(facts))
 
 
-def copy_into(folder: Path, params: Params) -> None:
-    """Copy or link the inputs of stages into a folder, in place of earlier copies, with a separate
-    MLflow database; only the folders in COPIED are copied.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for link in filter(Path.is_symlink, folder.iterdir()):
-        link.unlink()
-    for path in Path().iterdir():
-        if path.name.startswith((".", "mlflow.db")) or path.name in MADE_HERE:
-            continue
-        copy = folder / path.name
-        if path.name in COPIED:
-            shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(path, copy)
-        else:
-            copy.symlink_to(path.resolve())
-    own = params.model_copy(update={"tracking_uri": f"sqlite:///{folder}/mlflow.db"})
-    write_text(folder / "params.yaml", yaml.safe_dump(own.model_dump(mode="json")))
-    load_profile(params.profile)
-
-
-def link_state(folder: Path, state: Path = STATE) -> None:
-    """Link this project's models and the calls in `state` into a copy of the project."""
-    state.mkdir(parents=True, exist_ok=True)
-    (folder / STATE).symlink_to(state.resolve())
-    serving = Path(SERVE_PYTHON).parents[1]
-    (folder / serving).symlink_to(serving.resolve())
-
-
 def publish(task: str, profile: str | None = None) -> Path:
     """Write a task's calls and results, and the report's results, for publication. Raises
     InputError if some of them are unavailable.
@@ -299,6 +258,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
     gives the same files. Raises InputError if a task has no recorded calls.
     """
     from ttsgraph_flows.registry import Registry
+    from ttsgraph_flows.tracking import require_own_database
 
     params = load_params()
     profile = load_profile(params.profile)
@@ -346,26 +306,6 @@ def recall(params: Params, profile: Profile) -> None:
             remember(profile, read_calls(path))
         else:
             say(f"{path}: expected the file listed in dvc.lock, found a different one; ignoring it")
-
-
-def require_own_database(tracking_uri: str) -> None:
-    """Raise InputError if MLflow's database was made in another folder, because all its paths lead
-    there.
-    """
-    from ttsgraph_flows.tracking import database_file, explained
-
-    database = database_file(tracking_uri)
-    if database is None or not database.exists():
-        return
-    here = database.absolute().parent / "mlruns"
-    with explained(tracking_uri) as client:
-        known = client.search_experiments(filter_string="name != 'Default'")
-    for place in (Path(str(each.artifact_location).removeprefix("file://")) for each in known):
-        if place.parent.name == here.name and place.parent != here:
-            raise InputError(
-                f"{database}: expected runs in {here}, found them in {place.parent}; move the"
-                " database away and run `ttsgraph register` again, which makes the runs again"
-            )
 
 
 def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool) -> None:

@@ -33,12 +33,12 @@ from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.compare_records import by_content, md5_of, publish_results
 from ttsgraph_flows.dvc_stages import flow_of, runs_of
 from ttsgraph_flows.ending import EXIT_CODES, guarded
+from ttsgraph_flows.project_copy import copy_into
 from ttsgraph_flows.verify import (
     LOCK,
     PYTHON,
     RecordedCalls,
     calls_file,
-    copy_into,
     replay_in,
     write_published,
 )

@@ -18,7 +18,7 @@ from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.models.client import Usage
 from ttsgraph.service.book import AnswerLog
 from ttsgraph_flows.lineage import lineage, seal
-from ttsgraph_flows.registry import TRIAL, Registry, RegistryLoader
+from ttsgraph_flows.registry import Registry, RegistryLoader
 from ttsgraph_flows.served import write_served
 
 UNTESTED = Figures()
@@ -62,7 +62,7 @@ def registered(registry, number, promote="better", tested=UNTESTED):
         **dict.fromkeys(digests, ""),
     )
     version = registry.register(deployed, record)
-    seal(registry, version, {"search": record.files}, [run.info.run_id])
+    seal(registry, version, {"search": record.inputs}, [run.info.run_id])
     return version
 
 
@@ -76,7 +76,7 @@ def test_a_trial_moves_the_alias_and_its_reason_stands_in_the_lineage(uri):
     loader.settled("mathbetter", second.number, BETTER)
     champion = registry.champion("mathbetter")
     assert champion.number == second.number
-    assert (champion.tags[TRIAL], champion.tags["replaced"]) == (BETTER.reason, first.number)
+    assert (champion.tags["decision"], champion.tags["replaced"]) == (BETTER.reason, first.number)
     links = {link.name: link.detail for link in lineage("mathbetter@champion", uri).links}
     assert BETTER.reason in links["promotion"]
 
@@ -86,10 +86,10 @@ def test_what_lost_or_is_left_to_people_is_told_and_not_promoted(uri):
     first = registered(registry, 1, "by_hand")
     registry.promote(first)
     second = registered(registry, 2, "by_hand")
-    for decision, tag, said in ((BETTER, "decision", "deploy.promote"), (WORSE, TRIAL, "worse:")):
-        registry.settle("mathby_hand", second.number, decision)
+    for decision, said in ((BETTER, "deploy.promote"), (WORSE, "worse:")):
+        registry.settled("mathby_hand", second.number, decision)
         assert registry.find("mathby_hand@champion").number == first.number
-        assert registry.find("mathby_hand@challenger").tags[tag].startswith(said)
+        assert registry.find("mathby_hand@challenger").tags["decision"].startswith(said)
 
 
 def test_figures_of_a_test_are_what_service_is_held_against():

@@ -33,18 +33,11 @@ from ttsgraph.models.recording import Call, ReplayClient, read_calls, write_call
 from ttsgraph.settings.profile import load_params
 from ttsgraph_flows import verify as verifying
 from ttsgraph_flows.compare_records import Equality
-from ttsgraph_flows.dvc_stages import dvc, runs_of, stages
+from ttsgraph_flows.dvc_stages import dvc, read_lock, runs_of, stages
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.registry import Registry
-from ttsgraph_flows.verify import (
-    PUBLISHED,
-    exit_code,
-    publish,
-    read_lock,
-    register,
-    require_own_database,
-    verify,
-)
+from ttsgraph_flows.tracking import require_own_database
+from ttsgraph_flows.verify import PUBLISHED, exit_code, publish, register, verify
 
 
 def request(text: str, replica: int = 0) -> Request:
@@ -68,9 +61,6 @@ class Answering(Client):
         if isinstance(outcome, Completion):
             return outcome
         raise outcome
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
 
 
 async def ask(client: Client) -> list[str]:

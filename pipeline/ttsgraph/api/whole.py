@@ -161,7 +161,7 @@ async def search_whole(
             project = _after_profile(project, team)
             asked.environment.pool = project.profile.model_pool(task)
             await steps.started(project, asked)
-            await steps.search(project, method, lambda: meter.now, publish)(asked)
+            await steps.search(project, method)(asked, lambda: meter.now, publish)
             more = [] if team is None else [team]
             tested = await final.evaluate(project, method, more, thorough=False)(asked)
     cost = project.profile.cost_model(task)

@@ -5,13 +5,12 @@ front of cost and score. Three graphs on the front serve as the rungs low, mediu
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
@@ -21,6 +20,7 @@ from pydantic import Field, PlainSerializer
 from ttsgraph.base.errors import DataError, DeploymentError, InputError, RunStopped
 from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.parsing import ClosedModel, parse
+from ttsgraph.deployment.provenance import sha256
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.graphs.field import Graph
@@ -29,7 +29,7 @@ from ttsgraph.graphs.roles import check_roles, get_role, with_waves
 from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph.stages.project import as_measured
+from ttsgraph.stages.project import Folder, as_measured
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
@@ -83,23 +83,17 @@ def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]
     validated = candidates[(candidates["split"] == "val") & (candidates["status"] == "ok")]
     validated = validated.drop_duplicates("graph_hash", keep="last")
     its = validated[validated["graph_hash"] == mine["graph_hash"]]["accuracy"]
-    points = _points(tested, float(mine["accuracy"]), "test")
-    if not its.empty:
-        points += _points(validated, float(its.iloc[0]), "val")
-    # if a graph has scores on both splits, its test score is used
-    first = list({rung.graph.content_hash: rung for rung in reversed(points)}.values())
-    return tuple(first[k] for k in pareto_front([(rung.ahead, rung.units) for rung in first]))
-
-
-def _points(table: pd.DataFrame, found: float, split: str) -> list[Rung]:
-    """Return the scored graphs of a table, with their leads over the found graph."""
-    points = []
-    for row in table.to_dict("records"):
-        ahead = float(row["accuracy"] - found)
-        if not math.isnan(ahead):
-            graph = CollaborationGraph.from_json(row["graph"])
-            points.append(Rung(graph, float(row["budget_units"]), ahead, split))
-    return points
+    splits = {"val": (validated, its.max()), "test": (tested, mine["accuracy"])}
+    scored: dict[str, Rung] = {}  # if a graph has scores on both splits, its test score is used
+    for split, (table, own) in splits.items():
+        for row in reversed(table.to_dict("records")):
+            ahead = float(row["accuracy"] - own)
+            if not math.isnan(ahead):
+                graph = CollaborationGraph.from_json(row["graph"])
+                rung = Rung(graph, float(row["budget_units"]), ahead, split)
+                scored[graph.content_hash] = rung
+    rungs = [*scored.values()]
+    return tuple(rungs[k] for k in pareto_front([(rung.ahead, rung.units) for rung in rungs]))
 
 
 def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:
@@ -154,9 +148,8 @@ def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
     """
     shares = []
     for forms in answers:
-        if len(forms) > 1:
-            alike = sum(count * (count - 1) for form, count in Counter(forms).items() if form)
-            shares.append(alike / (len(forms) * (len(forms) - 1)))
+        if pairs := [*combinations(forms, 2)]:
+            shares.append(sum(bool(one) and one == other for one, other in pairs) / len(pairs))
     return sum(shares) / len(shares) if shares else None
 
 
@@ -247,13 +240,10 @@ class DeployedVersion:
             for effort, rung in rungs_of(self.front).items()
         }
 
-    def runner(
-        self, client: Client, task: Task | None = None, prompt: Prompt | None = None
-    ) -> GraphRunner:
-        """Return a runner for the graph; `task` and `prompt` replace the version's own."""
-        sampling = self.profile.task(self.task).sampling.sampling()
+    def runner(self, client: Client) -> GraphRunner:
+        """Return a runner for the graph."""
         graph = with_waves(self.graph, self.profile.budget.wave)
-        inputs = task or self.grader, prompt or self.prompt, sampling
+        inputs = self.grader, self.prompt, self.profile.task(self.task).sampling.sampling()
         return GraphRunner(graph, *inputs, self.profile.model_pool(self.task), client)
 
     async def answer(self, question: str) -> NodeAnswer:
@@ -273,7 +263,7 @@ class DeployedVersion:
     def bundle_hash(self) -> str:
         """SHA-256 of the bundle's canonical JSON, in hex."""
         hashed = self._file().model_dump(mode="json", include={"task", "graph", "profile", "shots"})
-        return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
+        return sha256(json.dumps(hashed, sort_keys=True))
 
     def write(self, folder: Path) -> Path:
         """Write bundle.json into a folder and return the file's path."""
@@ -286,8 +276,8 @@ class DeployedVersion:
         """Read the content of a file from `write`. An empty `version` is replaced by the start of
         the bundle's hash. Raises InputError naming `where` if the data is not a bundle.
         """
-        read = cls(**dict(parse(_BundleFile, data, where)), version=version)
-        return read if version else replace(read, version=read.bundle_hash[:12])
+        read = cls(**dict(parse(_BundleFile, data, where)))
+        return replace(read, version=version or read.bundle_hash[:12])
 
     @classmethod
     def read(cls, path: Path, version: str = "") -> DeployedVersion:
@@ -320,10 +310,8 @@ def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question
     styles = {settings.prompt.style, *(variant.style for variant in variants)}
     if "few_shot" not in styles or settings.splits.shots == 0:
         return ()
-    from ttsgraph.stages.schemas import Questions, read_table
-
-    table = read_table(Questions, questions_path(profile_name, task), "sample")
-    return tuple(questions_of(table)["shots"])
+    folder = Folder(Path(), questions_path(profile_name, task))
+    return tuple(questions_of(folder.table("questions"))["shots"])
 
 
 class Loader(Protocol):

@@ -129,6 +129,11 @@ class Provenance(ClosedModel):
     serving: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
 
     @property
+    def inputs(self) -> dict[str, str]:
+        """Map from the paths of the search's files and of the questions to their MD5s."""
+        return self.files | {self.dataset.path: self.dataset.md5}
+
+    @property
     def search_method(self) -> str:
         """Method of the search that led to the version."""
         return self.baseline.beside if self.baseline else self.method

@@ -14,6 +14,7 @@ import pandas as pd
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import finite
+from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers
 from ttsgraph.evaluation.progress import Expense, Publish, ignore
@@ -24,6 +25,7 @@ from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem
 from ttsgraph.searching.methods.forms import Forms
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, graphs_in
 from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.searching.response.evidence import Evidence
@@ -59,6 +61,10 @@ SHOWN = 20
 
 Prepare = Callable[[StepModels], Awaitable[tuple[Searcher, SearchSettings]]]
 """Function that builds the searcher and its settings for the loop; it may ask models."""
+
+Searched = tuple[SearchOutcome, dict[str, Any]]
+Searching = Callable[..., Awaitable[Searched]]
+"""Work of a search, as `searching` returns it."""
 
 
 def init_family(project: Project) -> ToAsk[pd.DataFrame]:
@@ -322,23 +328,40 @@ def known_evidence(
     return result
 
 
-def search(
-    project: Project, method: str, spent: Callable[[], Expense] = Expense, publish: Publish = ignore
-) -> ToAsk[None]:
+def search(project: Project, method: str) -> Searching:
     """Return the work of searching with one method; its files are written into the method's
-    subfolder of the project's folder. `spent` returns the expense of the run so far.
+    subfolder of the project's folder.
     """
     problem = problem_in(project, start_of(project))
-    folder = project.folder.of_search(method)
 
-    async def work(asked: StepModels) -> None:
-        folder.path.mkdir(parents=True, exist_ok=True)
+    async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         searcher = searcher_class(method).of(replace(problem, speak=asked.speak))
-        bench = loop.Bench(asked.environment.with_node_grades(if_free=True), publish=publish)
+        return searcher, project.profile.search
+
+    return searching(project, project.folder.of_search(method), prepare)
+
+
+def searching(project: Project, folder: Folder, prepare: Prepare) -> Searching:
+    """Return the work of a search whose files are written into `folder`. The work receives the
+    models and, if wanted, a function that returns the expense so far, and the functions that
+    receive the progress and each evaluation; it returns the result and the summary.
+    """
+
+    async def work(
+        asked: StepModels,
+        spent: Callable[[], Expense] = Expense,
+        publish: Publish = ignore,
+        on_record: Callable[[Row], None] = lambda row: None,
+    ) -> Searched:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        searcher, rule = await prepare(asked)
+        environment = asked.environment.with_node_grades(if_free=True)
+        bench = loop.Bench(environment, Archive(), on_record, publish)
         known = project.questions["train"], project.questions["val"]
-        found, state = await loop.find(searcher, project.profile.search, bench, *known)
+        found, state = await loop.find(searcher, rule, bench, *known)
         lacking = missing_isolation(project.settings.kind)
-        records.write_search(folder, found, bench.archive, spent(), state.exchanges, lacking)
+        written = folder, found, bench.archive, spent(), state.exchanges, lacking
+        return found, records.write_search(*written)
 
     return work
 
