@@ -48,7 +48,7 @@ def test_a_served_graph_answers_as_the_tested_one(graph, seed, share):
 def test_refused_questions_are_lost_never_wrong_and_fail_no_evaluation():
     questions = [Question(f"q{k}", f"{k} + 4", str(k + 4)) for k in range(10)]
     client = ScriptedClient(refuses=lambda r: "Q: 3 + 4" not in r.messages[-1].content)
-    strict = environment(client, max_unscored=0.0)
+    strict = environment(client, max_unscored=0.0).with_node_grades()
     feedback = asyncio.run(strict.evaluate(topologies.single("m"), questions))
     counts = feedback.n_scored, feedback.n_unscored, feedback.n_lost
     assert counts == (1, 9, 0)

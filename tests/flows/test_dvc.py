@@ -31,7 +31,7 @@ DECIDES = {
     "flows/ttsgraph_flows/deployment.py",
     *(
         f"pipeline/ttsgraph/base/{name}.py"
-        for name in ("rounding", "secrets", "special", "wording")
+        for name in ("rounding", "secrets", "special", "style", "wording")
     ),
 }
 """What of these folders does, next to a stage's own file."""
