@@ -21,6 +21,7 @@ from ttsgraph.base.special import expit, logit
 from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import VOTER
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import with_sink
 from ttsgraph.models.client import Sampling
@@ -157,6 +158,25 @@ def test_draws_and_reading_calls_are_kept_once_by_class():
     add(evidence, FAN, said(0, "2", "1", "2"), QuestionResult("q3", None, error="no route"))
     assert [each.questions.tolist() for each in evidence.rows] == [[2, 0, 1]]
     assert evidence.graphs[FAN].questions.tolist() == [2, 0, 1]
+
+
+def test_asking_until_one_passes_is_foretold_from_what_passed():
+    """A call is right in 0.4; right answers pass the check, and one in ten of the others."""
+    rng = np.random.default_rng(2)
+    evidence = Evidence(asked(1000))
+    fan = topologies.parallel(["m"] * 3, "m", VOTER)
+    results = []
+    for place in range(1000):
+        forms = [RIGHT if rng.random() < 0.4 else str(rng.integers(100, 200)) for _ in range(3)]
+        checked = [form == RIGHT or rng.random() < 0.1 for form in forms]
+        drawn = zip(forms, checked, strict=True)
+        nodes = dict(enumerate(NodeResult(f == RIGHT, f, passes=passed) for f, passed in drawn))
+        results.append(QuestionResult(f"q{place}", forms[0] == RIGHT, nodes={**nodes, 3: nodes[0]}))
+    add(evidence, fan, *results)
+    model = ResponseModel(evidence, ("m",), rng, 8)
+    tried = model.predict(topologies.until_passed(["m"] * 3, "verifier")).accuracy
+    assert tried == pytest.approx(0.4 * (1 + 0.54 + 0.54**2), abs=0.05)
+    assert model.predict(topologies.single("m")).accuracy == pytest.approx(0.4, abs=0.03)
 
 
 def test_what_a_vote_did_not_ask_for_and_what_a_gate_took_are_no_calls():
