@@ -71,8 +71,8 @@ def cells_of(
     ]
 
 
-def searched(known: Table, limit: float, seed: int) -> Result:
-    """Run an ordinary search whose models answer from this table."""
+def searched(known: Table, limit: float, seed: int, **sections: Any) -> Result:
+    """Run a search whose models answer from this table; `sections` replace sections of the profile."""
     models = {
         name: {"base_url": "http://none", "price": member.price}
         for name, member in known.recipe.members.items()
@@ -88,6 +88,7 @@ def searched(known: Table, limit: float, seed: int) -> Result:
             "progress": False,
             "state": state,
             "client": TableClient(known),
+            **sections,
         }
         return search(models, rows, "math", f"${limit}", **arguments)
 

@@ -8,10 +8,9 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 import pytest
 
-from lab.pools.client import TableClient, number_of
+from lab.pools.run import searched
 from lab.pools.tables import table_of
 from lab.pools.worlds import world_of
-from ttsgraph.api.result import search
 
 RECORDS = Path(__file__).parents[1] / "data" / "searches"
 SEARCHES = {
@@ -22,27 +21,14 @@ SEARCHES = {
 SHOWN = ["iteration", "found_by", "split", "graph_hash", "n_scored", "accuracy", "calls"]
 
 
-def made(name: str, state: Path) -> str:
+def made(name: str, folder: Path) -> str:
     """Return the contest's and the loop's candidates of a search on a table of answers, as CSV."""
     world, count, budget, sections = SEARCHES[name]
-    pool, limits = world_of(world).pool, world_of(world).limits
-    known = table_of(pool, count, seed=5)
-    models = {
-        model: {"base_url": "http://none", "price": member.price}
-        for model, member in known.recipe.members.items()
-    }
-    keys = zip(known.sheet.texts, known.sheet.key.tolist(), strict=True)
-    rows = [
-        {"question": text, "answer": str(number_of(place, key))}
-        for place, (text, key) in enumerate(keys)
-    ]
-    budget = f"${limits[budget]}"
-    client = TableClient(known)
-    given = {"state": state, "client": client, "progress": False, "seed": 5} | sections
-    found = search(models, rows, "math", budget, **given)
+    known = table_of(world_of(world).pool, count, seed=5)
+    found = searched(known, world_of(world).limits[budget], seed=5, **sections)
     assert found.searched is not None
-    found.searched.project.folder.save(state / "tables")
-    archives = map(pd.read_parquet, sorted((state / "tables").rglob("archive.parquet")))
+    found.searched.project.folder.save(folder)
+    archives = map(pd.read_parquet, sorted(folder.rglob("archive.parquet")))
     return pd.concat(archives)[SHOWN].round({"accuracy": 9}).to_csv(index=False)
 
 
