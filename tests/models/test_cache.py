@@ -210,7 +210,9 @@ def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path):
     seen = [process.communicate()[0] for process in running]
     assert seen[0].count("cached=False") == 200
     assert seen[0] == seen[1] == seen[2]
-    assert {path.name for path in tmp_path.iterdir()} <= {"calls.db", ".lock"}
+    left = {path.name for path in tmp_path.iterdir()}
+    logs = {"calls.db-wal", "calls.db-shm"}  # stay if two processes end at the same time
+    assert left - logs <= {"calls.db", ".lock"}
 
 
 def test_threads_that_use_one_cache_at_once_all_end(tmp_path):
