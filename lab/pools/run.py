@@ -72,7 +72,7 @@ def cells_of(
 
 
 def searched(known: Table, limit: float, seed: int, **sections: Any) -> Result:
-    """Run a search whose models answer from this table; `sections` replace sections of the profile."""
+    """Run a search whose models answer from this table; `sections` are sections of the profile."""
     models = {
         name: {"base_url": "http://none", "price": member.price}
         for name, member in known.recipe.members.items()
