@@ -4,7 +4,8 @@ import asyncio
 import json
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,13 +15,15 @@ from typing import Any, TypeAlias
 import httpx
 import openai
 import uvicorn
-from starlette.responses import Response
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tests.support.acting import saying
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, MODEL
-from tests.support.stub_server import HOLD, Answer, StubServer, answered, serve
 from ttsgraph.base.errors import DeploymentError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import DeployedVersion, Loader
@@ -43,46 +46,93 @@ NOT_NOW = 3600.0
 """Seconds between two looks at a name, for tests that look themselves."""
 
 
-class PoolStub(StubServer):
-    """A pool of the models `small` and `large`, whose `reply(body)` is a text, a message or a
-    response. Where a streamed text says HOLD it waits for `release`.
+class PoolStub:
+    """An OpenAI-compatible pool of the models `small` and `large`.
+
+    `reply(body)` gives a text, a message or a response. Where a streamed text says HOLD it waits
+    for `release`, and so do requests that `holds(body)`. `bodies` were asked for, `left` of them
+    were given up by who asked.
     """
 
     def __init__(self, reply: Reply = lambda body: "7") -> None:
+        routes = [
+            Route("/v1/models", self._models),
+            Route("/v1/chat/completions", self._complete, methods=["POST"]),
+        ]
+        self.app = Starlette(routes=routes)
         self.url = ""
         self._usual = reply
         self.reset()
 
     def reset(self) -> None:
-        super().__init__(("small", "large"))
-        self.bodies = self.requests
         self.reply = self._usual
-        self.holds = lambda body: False  # type: ignore[method-assign]
+        self.holds: Callable[[dict[str, Any]], bool] = lambda body: False
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.left = 0
+        self.holding = 0
+        self._released = threading.Event()
 
-    def misbehave(self, count: int, body: dict[str, Any]) -> Answer:
+    def release(self) -> None:
+        """Let all go that are held, now and later."""
+        self._released.set()
+
+    async def _models(self, request: Request) -> Response:
+        models = [{"id": name, "object": "model", "created": 0} for name in ("small", "large")]
+        return JSONResponse({"object": "list", "data": models})
+
+    async def _complete(self, request: Request) -> Response:
+        body = await request.json()
+        self.bodies.append(body)
+        self.headers.append(dict(request.headers))
+        if self.holds(body) and not await self._held(request):
+            self.left += 1
+            return Response(status_code=499)
         reply = self.reply(body)
         if isinstance(reply, Response):
-            return reply.status_code, {}, bytes(reply.body).decode()
+            return reply
         message = saying(reply) if isinstance(reply, str) else reply
         written = len((message["content"] or "").split())
-        told = answered("", body["model"], count, 10, written)
+        usage = {"prompt_tokens": 10, "completion_tokens": written, "total_tokens": 10 + written}
         reason = "tool_calls" if message.get("tool_calls") else "stop"
-        told["choices"][0] |= {"finish_reason": reason, "message": message | {"refusal": None}}
+        choices = [{"index": 0, "finish_reason": reason, "message": message | {"refusal": None}}]
+        frame = {"id": "stub", "created": 0, "model": body["model"]}
         if body.get("stream"):
-            return 200, {"Content-Type": "text/event-stream"}, _events(told)
-        return 200, {}, json.dumps(told)
+            frame["object"] = "chat.completion.chunk"
+            events = self._events(choices, frame, usage)
+            return StreamingResponse(events, media_type="text/event-stream")
+        whole = {"object": "chat.completion", "choices": choices, "usage": usage}
+        return JSONResponse(frame | whole)
 
+    async def _events(
+        self, choices: list[dict[str, Any]], frame: dict[str, Any], usage: dict[str, int]
+    ) -> AsyncIterator[str]:
+        try:
+            for choice in choices:
+                for delta in _deltas(choice):
+                    if str(delta["delta"].get("content")).strip() == "HOLD":
+                        self.holding += 1
+                        while not self._released.is_set():
+                            await asyncio.sleep(0.005)
+                    else:
+                        yield f"data: {json.dumps(frame | {'choices': [delta]})}\n\n"
+            yield f"data: {json.dumps(frame | {'choices': [], 'usage': usage})}\n\n"
+            yield "data: [DONE]\n\n"
+        except asyncio.CancelledError:
+            self.left += 1
+            raise
 
-def _events(told: dict[str, Any]) -> Iterator[str]:
-    frame = told | {"object": "chat.completion.chunk"}
-    usage, (choice,) = frame.pop("usage"), frame["choices"]
-    for delta in _deltas(choice):
-        if str(delta["delta"].get("content")).strip() == "HOLD":
-            yield HOLD
-        else:
-            yield f"data: {json.dumps(frame | {'choices': [delta]})}\n\n"
-    yield f"data: {json.dumps(frame | {'choices': [], 'usage': usage})}\n\n"
-    yield "data: [DONE]\n\n"
+    async def _held(self, request: Request) -> bool:
+        """Whether the request was let go, rather than given up."""
+        self.holding += 1
+        try:
+            while not self._released.is_set():
+                if await request.is_disconnected():
+                    return False
+                await asyncio.sleep(0.005)
+            return True
+        finally:
+            self.holding -= 1
 
 
 def _deltas(choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -149,7 +199,8 @@ def running(app: ASGIApp) -> Iterator[str]:
 
 @contextmanager
 def pooled(stub: PoolStub) -> Iterator[PoolStub]:
-    with serve(stub) as stub.url:
+    with running(stub.app) as url:
+        stub.url = f"{url}/v1"
         yield stub
 
 
