@@ -3,32 +3,28 @@
 import hashlib
 import json
 import re
-import select
 import socket
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Answer = tuple[int, dict[str, str], str | Iterable[str]]
-"""Status, headers, and a text, or its pieces where it is streamed: HOLD among them waits. Bytes in
-place of it all are sent as they are.
-"""
-HOLD = "hold"
+Answer = tuple[int, dict[str, str], str] | bytes
+"""Status, headers and a text, or bytes that are sent as they are."""
+
 Misbehave = Callable[[int, dict[str, Any]], Answer | None]
 
 
 class StubServer:
     """What the server is asked, and how it answers.
 
-    Tests replace three methods: `lists(path, headers)` answers a GET; `misbehave(count, body)` may
-    return (status, headers, text) in place of a completion, or raise ConnectionResetError to break
-    the connection; requests that `holds(body)` wait for `release`. `left` of those that waited were
-    given up by who asked.
+    Tests replace two methods: `lists(path, headers)` answers a GET; `misbehave(count, body)` may
+    return an answer in place of a completion, or raise ConnectionResetError to break the
+    connection.
     """
 
     def __init__(self, models: tuple[str, ...], skill: float = 0.5, delay_s: float = 0.0) -> None:
@@ -38,9 +34,8 @@ class StubServer:
         self.paths: list[str] = []
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.most_at_once = self.now = self.holding = self.left = 0
+        self.most_at_once = self.now = 0
         self._lock = threading.Lock()
-        self._released = threading.Event()
 
     def misbehave(self, count: int, body: dict[str, Any]) -> Answer | None:
         return None
@@ -50,30 +45,7 @@ class StubServer:
         data = [{"id": model} | entry for model in self.models]
         return 200, {}, json.dumps({"object": "list", "data": data})
 
-    def holds(self, body: dict[str, Any]) -> bool:
-        return False
-
-    def release(self) -> None:
-        """Let all go that are held, now and later."""
-        self._released.set()
-
-    def hold(self, connection: socket.socket) -> None:
-        """Wait to be let go. Raises ConnectionResetError if the client leaves: it is not to say
-        more.
-        """
-        with self._lock:
-            self.holding += 1
-        try:
-            while not self._released.is_set():
-                if select.select([connection], [], [], 0.005)[0]:
-                    with self._lock:
-                        self.left += 1
-                    raise ConnectionResetError
-        finally:
-            with self._lock:
-                self.holding -= 1
-
-    def answer(self, body: dict[str, Any], connection: socket.socket) -> Answer:
+    def answer(self, body: dict[str, Any]) -> Answer:
         with self._lock:
             self.requests.append(body)
             count = len(self.requests)
@@ -81,8 +53,6 @@ class StubServer:
             self.most_at_once = max(self.most_at_once, self.now)
         try:
             time.sleep(self.delay_s)
-            if self.holds(body):
-                self.hold(connection)
             if (other := self.misbehave(count, body)) is not None:
                 return other
             return 200, {}, json.dumps(self.completion(body, count))
@@ -157,31 +127,26 @@ def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
             stub.paths.append(self.path)
             stub.headers.append(self._headers())
             try:
-                self._send(stub.answer(body, self.connection))
+                self._send(stub.answer(body))
             except ConnectionResetError:
                 # Closing with unsent data thrown away is what makes it a reset and not an end.
                 linger = struct.pack("ii", 1, 0)
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 self.close_connection = True
 
-        def _send(self, answer: Answer | bytes) -> None:
+        def _send(self, answer: Answer) -> None:
             if isinstance(answer, bytes):
                 self.close_connection = True
                 self.wfile.write(answer)
                 return
             status, headers, text = answer
-            ends = {"Connection": "close"}
-            if isinstance(text, str):
-                ends, text = {"Content-Length": str(len(text.encode()))}, [text]
+            data = text.encode()
             self.send_response(status)
-            for name, value in ({"Content-Type": "application/json"} | ends | headers).items():
+            usual = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+            for name, value in (usual | headers).items():
                 self.send_header(name, value)
             self.end_headers()
-            for piece in text:
-                if piece == HOLD:
-                    stub.hold(self.connection)
-                else:
-                    self.wfile.write(piece.encode())
+            self.wfile.write(data)
 
         def log_message(self, *args: Any) -> None:
             pass
