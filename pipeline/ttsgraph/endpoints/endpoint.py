@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -293,24 +293,13 @@ class Endpoint:
     def body(self, request: Request, dialect: Dialect, streamed: bool = False) -> dict[str, Any]:
         """Return a request's JSON body in this dialect."""
         sampling = request.sampling
-        most = sampling.max_tokens
-        parameters: dict[str, Any] = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "stop": list(sampling.stop) or None,
-            "reasoning_effort": sampling.reasoning_effort,
-            # The seed is derived from the content key, so that a deterministic server gives the
-            # same answers again if the cache is lost.
-            "seed": int(request.key()[:8], 16) if self.seeds else None,
-            "stream": streamed or None,
-            "stream_options": {"include_usage": True} if streamed else None,
-        }
-        refused = dialect.left_out.union(sampling.left_out)
         spoken = request.messages if dialect.system else without_system(request.messages)
         body: dict[str, Any] = {"model": self.served_as, "messages": [*map(_sent, spoken)]}
-        body |= {n: v for n, v in parameters.items() if v is not None and n not in refused}
-        if dialect.bound:
-            body[dialect.bound] = min(most, dialect.most_tokens or most)
+        body |= _parameters(sampling, dialect, streamed)
+        if self.seeds and "seed" not in dialect.left_out.union(sampling.left_out):
+            # The seed is derived from the content key, so that a deterministic server gives the
+            # same answers again if the cache is lost.
+            body["seed"] = int(request.key()[:8], 16)
         if request.schema is not None:
             body |= dialect.response_format(request.schema)
         # The profile or the caller sets these: if the endpoint rejects one, the request fails.
@@ -342,6 +331,24 @@ class Endpoint:
             "proxy": f"the proxy {redact(proxy_of(url) or '')} that {scheme}_PROXY names",
         }
         return cause.found.format(**facts), cause.advice.format(**facts)
+
+
+@lru_cache(maxsize=256)
+def _parameters(sampling: Sampling, dialect: Dialect, streamed: bool) -> Mapping[str, Any]:
+    """Return the parameters of a request's body that most requests of a run share."""
+    parameters: dict[str, Any] = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "stop": list(sampling.stop) or None,
+        "reasoning_effort": sampling.reasoning_effort,
+        "stream": streamed or None,
+        "stream_options": {"include_usage": True} if streamed else None,
+    }
+    refused = dialect.left_out.union(sampling.left_out)
+    body = {n: v for n, v in parameters.items() if v is not None and n not in refused}
+    if dialect.bound:
+        body[dialect.bound] = min(sampling.max_tokens, dialect.most_tokens or sampling.max_tokens)
+    return body
 
 
 def _sent(message: Message) -> dict[str, Any]:

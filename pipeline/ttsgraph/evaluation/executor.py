@@ -190,6 +190,7 @@ class Run:
         self.cancelled: list[int] = []
         self.late = False
         self._under_way: dict[int, asyncio.Future[Found]] = {}
+        self._ended: asyncio.Queue[asyncio.Future[Found]] = asyncio.Queue()
 
     async def answer(self, deadline_s: float | None = None) -> NodeAnswer:
         """Run nodes until the graph has answered or has failed. For a waiting user, run for at most
@@ -197,27 +198,31 @@ class Run:
         coroutine cancels every call.
         """
         early = self.asking.patience.quorum is not None
-        loop = asyncio.get_running_loop()
-        end = None if deadline_s is None else loop.time() + deadline_s
         dropped: list[asyncio.Future[Found]] = []
         try:
             self._advance(self.runner.sources)
-            while calls := self._under_way:
-                if early and (self.failures or self.runner.sink in self.texts):
-                    break
-                left = None if end is None else max(0.0, end - loop.time())
-                first = asyncio.FIRST_COMPLETED
-                done, _ = await asyncio.wait(calls.values(), timeout=left, return_when=first)
-                if not done:
-                    self._give_up()
-                    break
-                for i in [i for i, call in calls.items() if call in done]:
-                    self._advance(self._take(i, calls.pop(i).result))
-                if early:
-                    dropped += self._cancel(self.asking.drop())
+            async with asyncio.timeout(deadline_s) as deadline:
+                while self._under_way:
+                    if early and (self.failures or self.runner.sink in self.texts):
+                        break
+                    for i in await self._done():
+                        self._advance(self._take(i, self._under_way.pop(i).result))
+                    if early:
+                        dropped += self._cancel(self.asking.drop())
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            self._give_up()
         finally:
             await asyncio.gather(*dropped, *self._cancel(), return_exceptions=True)
         return self.result()
+
+    async def _done(self) -> list[int]:
+        """Wait until calls have ended, and return their nodes in the order of starting."""
+        ended = {await self._ended.get()}
+        while not self._ended.empty():
+            ended.add(self._ended.get_nowait())
+        return [i for i, call in self._under_way.items() if call in ended]
 
     def _take(self, i: int, find: Callable[[], Found | Awaitable[Found]]) -> list[int]:
         """Let a node find something; return the nodes that become ready as a result."""
@@ -363,7 +368,8 @@ class Run:
             self.texts[i] = text
         else:
             begun = found.make() if isinstance(found, Deferred) else found
-            self._under_way[i] = asyncio.ensure_future(begun)
+            call = self._under_way[i] = asyncio.ensure_future(begun)
+            call.add_done_callback(self._ended.put_nowait)
             return []
         return self.asking.arrived(i)
 

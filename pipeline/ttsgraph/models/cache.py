@@ -166,6 +166,8 @@ class CallCache:
             write_ahead(self._store, _WAIT_S)
             self._store.create_function("intact", 3, _is_intact, deterministic=True)
             self._store.execute("pragma synchronous = normal")
+            # A checkpoint writes each page once, however many calls have changed it.
+            self._store.execute("pragma wal_autocheckpoint = 4000")
             self._store.execute(_SCHEMA)
 
     def _set_aside(self, error: Exception) -> None:
