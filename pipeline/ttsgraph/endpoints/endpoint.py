@@ -170,23 +170,6 @@ def plain_name(name: str) -> str:
     return name.removeprefix("models/")
 
 
-_UNREACHED: dict[str, tuple[type[Exception], ...]] = {
-    "no http URL": (aiohttp.NonHttpUrlClientError,),
-    faults.NO_PROXY: (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError),
-    "a certificate that is not accepted": (aiohttp.ClientConnectorCertificateError,),
-    "no TLS": (aiohttp.ClientConnectorSSLError, ssl.SSLError),
-    # The name of a host that can't be encoded is a UnicodeError.
-    faults.NO_CONNECTION: (
-        aiohttp.ClientConnectorError,
-        aiohttp.ConnectionTimeoutError,
-        UnicodeError,
-    ),
-}
-"""Causes for which no server received the request, and their exceptions, in the order in which they
-are tried.
-"""
-
-
 def fault_of(error: Exception) -> Fault:
     """Return the fault that describes an exception raised in one attempt.
 
@@ -194,9 +177,10 @@ def fault_of(error: Exception) -> Fault:
     """
     if isinstance(error, Fault):
         return error
-    for kind, kinds in _UNREACHED.items():
-        if isinstance(error, kinds):
-            return Fault(kind, retry=not CAUSES[kind].users, unreached=True)
+    names = {kind.__name__ for kind in type(error).__mro__}
+    for kind, cause in CAUSES.items():
+        if not names.isdisjoint(cause.errors):
+            return Fault(kind, retry=not cause.users, unreached=True)
     if isinstance(error, TimeoutError):
         return Fault("timed out", overload=True)
     if isinstance(error, aiohttp.ClientError | OSError):

@@ -218,7 +218,6 @@ class Replicas:
 
     servers: Sequence[Server]
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _waiting: int = 0
 
     async def place(self) -> Server:
         """Reserve a place for one request at the least busy server with room, and return that
@@ -227,30 +226,17 @@ class Replicas:
         Waits for a place if necessary; `Server.release` frees it. Raises RunStopped if all servers
         have been down for too long, and Fault if all of them turn calls away.
         """
-        if not self._waiting and (server := self._reserved()):
+        async with self._turn:
+            while not (free := [server for server in self.servers if server.has_room]):
+                self.stop_if_given_up()
+                if all(server.turns_away for server in self.servers):
+                    raise Fault("down", retry=False)
+                changed = self.servers[0].changed  # shared by all servers of a client
+                changed.clear()
+                await changed.wait()
+            server = min(free, key=lambda each: each.under_way)
+            server.under_way += 1
             return server
-        self._waiting += 1
-        try:
-            async with self._turn:
-                while not (server := self._reserved()):
-                    self.stop_if_given_up()
-                    if all(server.turns_away for server in self.servers):
-                        raise Fault("down", retry=False)
-                    changed = self.servers[0].changed  # shared by all servers of a client
-                    changed.clear()
-                    await changed.wait()
-                return server
-        finally:
-            self._waiting -= 1
-
-    def _reserved(self) -> Server | None:
-        """Reserve a place at the least busy server with room, or return None if none has room."""
-        free = [server for server in self.servers if server.has_room]
-        if not free:
-            return None
-        server = min(free, key=lambda each: each.under_way)
-        server.under_way += 1
-        return server
 
     def stop_if_given_up(self) -> None:
         """Raise RunStopped, naming the failures of each server, if all servers have been down for

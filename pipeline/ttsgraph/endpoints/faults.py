@@ -15,14 +15,14 @@ from ttsgraph.base.errors import CallFailed
 from ttsgraph.endpoints.redaction import redact_pieces
 
 Meaning = Literal[
-    "filter", "quota", "key", "model", "more room", "overflow", "full", "system", "parameter",
-    "less room", "",
+    "filter", "quota", "key", "model", "https", "more room", "overflow", "full", "system",
+    "parameter", "less room", "",
 ]  # fmt: skip
 """Meanings of a refusal. filter: a content filter refuses the prompt; quota: the account is empty;
-key: the key is refused; model: there is no such model; more room: the token bound was too low to
-finish the answer; overflow: the prompt exceeds the context; full: the prompt and the token bound
-together exceed it; system: the system role is not supported; parameter: a parameter is not
-supported; less room: the token bound is too high; "": anything else.
+key: the key is refused; model: there is no such model; https: the port expects TLS; more room: the
+token bound was too low to finish the answer; overflow: the prompt exceeds the context; full: the
+prompt and the token bound together exceed it; system: the system role is not supported; parameter:
+a parameter is not supported; less room: the token bound is too high; "": anything else.
 """
 
 
@@ -38,7 +38,7 @@ REFUSALS: dict[Meaning, dict[str, Any]] = _table("refusals")
 """
 
 SETTLED: frozenset[Meaning] = frozenset(
-    {"filter", "quota", "key", "model", "more room", "overflow"}
+    {"filter", "quota", "key", "model", "https", "more room", "overflow"}
 )
 """Meanings of refusals that no other form of the request can avoid."""
 
@@ -76,12 +76,16 @@ NO_PROXY = "no connection to the proxy"
 
 class Cause(NamedTuple):
     """Diagnosis of a failed attempt and its remedy, both with the facts of an endpoint in braces.
-    `users`: only the user can fix it.
+
+    `users`: only the user can fix it. `statuses` are the HTTP statuses that show it if the server's
+    message doesn't; `errors` are names of exceptions, raised before a server received the request.
     """
 
     found: str
     advice: str
     users: bool = False
+    statuses: Sequence[int] = ()
+    errors: Sequence[str] = ()
 
 
 CAUSES = {name: Cause(**row) for name, row in _table("causes").items()}
@@ -126,27 +130,22 @@ class Fault(CallFailed):
     @property
     def cause(self) -> str:
         """Name of the cause, one of the keys of CAUSES."""
-        status = self.status
-        if "HTTP request" in self.words and "HTTPS" in self.words:
-            return "https"  # wording of nginx and Go
         if self.meaning in CAUSES:
             return self.meaning
-        if status is None:
+        if self.status is None:
             return self.kind if self.kind in CAUSES else "other API"
-        if status in (404, 405) or 300 <= status < 400:
-            return "path"
-        named = {403: "key", 407: NO_PROXY}
-        return named.get(status, "busy" if self.retry else "request")
+        shown = (name for name, cause in CAUSES.items() if self.status in cause.statuses)
+        return next(shown, "busy" if self.retry else "request")
 
-    def said(self, secrets: Sequence[str] | None = None) -> str:
+    def said(self) -> str:
         """Return the server's message as one line without secrets, or "" if there is none."""
         shown = "".join(letter if letter.isprintable() else " " for letter in self.words)
-        line = redact_pieces(" ".join(shown.split()), secrets)
+        line = redact_pieces(" ".join(shown.split()))
         return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
 
-    def quoted(self, secrets: Sequence[str] | None = None) -> str:
+    def quoted(self) -> str:
         """Return the server's message in brackets, to follow a text, or "" if there is none."""
-        line = self.said(secrets)
+        line = self.said()
         return f" ({line})" if line else ""
 
 
