@@ -128,7 +128,7 @@ def read_calls(path: Path | BinaryIO) -> dict[str, Call]:
 def _row(key: str, call: Call) -> dict[str, Any]:
     done, failure = call.outcome, ""
     if not isinstance(done, Completion):
-        failure = next(kind for kind, error in _FAILURES.items() if type(done) is error)
+        failure = next(kind for kind, error in _FAILURES.items() if isinstance(done, error))
         done = Completion(str(done), 0, 0, 0.0)
     values = {name: getattr(done, name) for name in _TOLD}
     return {"key": bytes.fromhex(key), "model": call.model, "failure": failure, **values}

@@ -19,10 +19,8 @@ from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.errors import EndpointError, RunStopped
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy
-from ttsgraph.endpoints.faults import Fault
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import (
-    AgentReply,
     Chat,
     Client,
     Completion,
@@ -214,7 +212,7 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
     loop = asyncio.get_running_loop()
     sampling = Sampling(settings.temperature, 1.0, settings.max_tokens)
 
-    def speak(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
+    def speak(messages: Sequence[Message], name: str, schema: str) -> tuple[Completion, float]:
         model = settings.model or ""
         request = Request(model, revision, tuple(messages), sampling, schema=(name, schema))
         call = asyncio.run_coroutine_threadsafe(client.complete(request), loop)
@@ -224,14 +222,11 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
             completion = Completion("", 0, 0, 0.0)
         except errors.ContextOverflow as failure:
             raise EndpointError(f"agent {failure}; lower agent.context_tokens") from None
-        except EndpointError as failure:
+        except (EndpointError, errors.FormRefused) as failure:
             raise EndpointError(f"agent {failure}") from None
         except errors.CallFailed as failure:
-            fault = failure.__cause__
-            if isinstance(fault, Fault) and fault.status in (400, 422):
-                raise EndpointError(f"agent {failure}") from None
             raise RunStopped(f"agent {failure}; {GO_ON}") from None
-        return AgentReply(completion, price.of(completion))
+        return completion, price.of(completion)
 
     return speak
 
