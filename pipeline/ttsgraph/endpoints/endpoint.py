@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -50,8 +50,7 @@ HEADERS = {
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A URL, the headers of each request to it, and the environment's proxy for it."""
 
     url: yarl.URL
@@ -245,10 +244,8 @@ class Endpoint:
         if self.api_key_env is None:
             return "none"
         key = os.environ.get(self.api_key_env, "").strip()
-        problem = f": {key_problem(key)}" if key_problem(key) else ""
-        if not key:
-            problem = ", which is not set; export it"
-        if problem:
+        if not key or key_problem(key):
+            problem = f": {key_problem(key)}" if key else ", which is not set; export it"
             where = redact(self.base_urls[0])
             variable = f"the environment variable {self.api_key_env}"
             raise EndpointError(f"{where}: expected a key in {variable}{problem}")

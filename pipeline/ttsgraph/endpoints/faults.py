@@ -1,7 +1,10 @@
 """Failed attempts at calls: the meaning of an endpoint's refusal by the table in `refusals.yaml`,
-and the cause of a failure with its remedy, by the table in `causes.yaml`.
+and the cause of a failure with its remedy, by the table in `causes.yaml`. Quotes of servers contain
+no API keys, nor parts of them in other forms.
 """
 
+import base64
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -12,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from ttsgraph.base.errors import CallFailed
-from ttsgraph.endpoints.redaction import redact_pieces
+from ttsgraph.base.secrets import HIDDEN, SHORTEST, environment_secrets, redact
 
 Meaning = Literal[
     "filter", "quota", "key", "model", "https", "more room", "overflow", "full", "system",
@@ -184,3 +187,36 @@ def refusal(kind: str, told: Any, code: int | None = None, **more: Any) -> Fault
         more["retry"] = not 300 <= code < 500 or code in TRANSIENT
         more["overload"] = code in OVERLOADED
     return Fault(kind, meaning=meaning, words=words, **more)
+
+
+def redact_pieces(text: str, secrets: Sequence[str] | None = None) -> str:
+    """Return the text without these secrets (by default, the environment's) and their parts.
+
+    Parts are removed even if they are spaced out or encoded in base64 or hex. Use this only for
+    texts from a server, because a harmless word that looks like a part of a secret is removed too.
+    """
+    secrets = environment_secrets() if secrets is None else secrets
+    text = redact(text, secrets)
+    places = [k for k, letter in enumerate(text) if letter.isascii() and letter.isalnum()]
+    plain = "".join(text[k] for k in places).lower()
+    pieces = {
+        form[start : start + SHORTEST]
+        for secret in secrets
+        for form in _forms(secret.encode())
+        for start in range(len(form) - SHORTEST + 1)
+    }
+    hidden: set[int] = set()
+    for start in range(len(plain) - SHORTEST + 1):
+        if plain[start : start + SHORTEST] in pieces:
+            hidden.update(range(places[start], places[start + SHORTEST - 1] + 1))
+    parts = itertools.groupby(range(len(text)), hidden.__contains__)
+    return "".join(HIDDEN if hide else "".join(text[k] for k in at) for hide, at in parts)
+
+
+def _forms(secret: bytes) -> Iterator[str]:
+    """Yield the letters and digits, in lower case, of a secret and of its common encodings."""
+    # Base64 encodes three bytes as four characters, so a secret's encoding depends on how many
+    # bytes precede it.
+    coded = [base64.b64encode(b"\0" * before + secret)[2 * before :] for before in range(3)]
+    for form in (secret, secret.hex().encode(), *coded):
+        yield re.sub("[^a-z0-9]", "", form.decode(errors="ignore").lower())

@@ -13,7 +13,6 @@ from typing import Any
 
 from ttsgraph.base import errors
 from ttsgraph.base.ending import GO_ON
-from ttsgraph.base.errors import CallFailed, EndpointError
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.endpoint import Endpoint, Http, Target, fault_of, probe
 from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, Server
@@ -162,9 +161,9 @@ class OpenAIClient(Client):
             if not fault.retry and fault.meaning not in OF_ONE_PROMPT:
                 raise self._wrong(fault, name, url) from None
 
-    def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> EndpointError:
+    def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> errors.EndpointError:
         found, advice = self._endpoints[name].trouble(error, url, **facts)
-        return EndpointError(f"model {name!r}: {found}", advice)
+        return errors.EndpointError(f"model {name!r}: {found}", advice)
 
     def manner(self, request: Request) -> LearnedDialect:
         """Return the dialect learned for the request's model, reasoning effort and extra body."""
@@ -225,26 +224,24 @@ class OpenAIClient(Client):
         try:
             with requests:
                 completion = await self.once(server.url, request, reply)
+            server.succeeded()
+            return completion
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
-            if fault.meaning == "more room":
-                # Reasoning used up all tokens: treat the reply as a cut answer, so that the
-                # request is repeated with a higher token bound.
-                server.succeeded()
-                reply.add({"choices": [{"message": {"content": ""}, "finish_reason": "length"}]})
-                return reply.completion(time.monotonic() - started)
             if fault.meaning in OF_ONE_PROMPT:
                 server.succeeded()
                 fault.retry = False
             else:
                 server.failed(fault, started)
+            if fault.meaning == "more room":
+                # Reasoning used up all tokens: treat the reply as a cut answer, so that the
+                # request is repeated with a higher token bound.
+                reply.add({"choices": [{"message": {"content": ""}, "finish_reason": "length"}]})
+                return reply.completion(time.monotonic() - started)
             if fault.status is None and not fault.unreached:  # the attempt may be billed
                 requests.lost(reply.tokens)
             fault.retry = fault.retry and not reply.shown
             raise fault from None
-        else:
-            server.succeeded()
-            return completion
         finally:
             server.release()
 
@@ -303,7 +300,7 @@ class OpenAIClient(Client):
         failed = f"{where}{fault.kind}{quoted}"
         if fault.status in _REFUSED_FORM and request.wishes:
             return errors.FormRefused(failed, said)
-        return CallFailed(failed)
+        return errors.CallFailed(failed)
 
     def _redacted(self, completion: Completion) -> Completion:
         said = f"{completion.text}\n{completion.reasoning}\n{completion.choice}"

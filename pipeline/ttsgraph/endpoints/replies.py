@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import NoneType
 from typing import Any
 
 from ttsgraph.endpoints.faults import REFUSALS, Fault, bare, refusal
@@ -41,6 +42,9 @@ _ENDINGS = {
 reduced to lower-case letters: the answer is cut, the server could not finish it, or it may be
 empty. An answer with text is one with any other value.
 """
+
+_USED = ("prompt_tokens", "completion_tokens")
+"""Names of the counts without which the usage in a reply is ignored."""
 
 _Counts = tuple[int, int, int, int]
 """Token counts: prompt, completion, reasoning, and prompt tokens in the endpoint's cache."""
@@ -124,10 +128,8 @@ class ReplyReader:
     _reason: Any = None
     _usage: dict[str, Any] = field(default_factory=dict)
     _other: Any = None  # a body without choices
-    _has_choice: bool = False
+    _contents: set[type] = field(default_factory=set)  # their types, in choices so far
     _has_message: bool = False
-    _has_text: bool = False  # perhaps an empty one
-    _has_others: bool = False  # parts that aren't text, such as references
     _held: str = ""
     _answers: bool = False  # the reasoning is over
 
@@ -139,9 +141,7 @@ class ReplyReader:
         choices = [each for each in listed if isinstance(each, dict)]
         for place in (parts, *choices):  # Moonshot puts usage into a stream's choices
             usage = place.get("usage")
-            if isinstance(usage, dict) and (
-                usage.get("prompt_tokens") or usage.get("completion_tokens")
-            ):
+            if isinstance(usage, dict) and any(map(usage.get, _USED)):
                 self._usage = usage
             if error := place.get("error"):
                 _check_error(error)
@@ -157,12 +157,10 @@ class ReplyReader:
             delta = {"content": choice.get("text", False)}
         if not isinstance(delta, dict):
             raise Fault(_NO_CHOICES)
-        self._has_choice = True
         self._reason = choice.get("finish_reason") or self._reason
         content, thought = content_of(delta)
         new = content if isinstance(content, str) else ""
-        self._has_text = self._has_text or isinstance(content, str)
-        self._has_others = self._has_others or not isinstance(content, str | None)
+        self._contents.add(type(content))
         self._text += new
         self._reasoning += thought
         if isinstance(refused := delta.get("refusal"), str):
@@ -172,10 +170,9 @@ class ReplyReader:
         most = self.request.sampling.max_tokens
         if len(self._text) > 1000 + LONGEST_TOKEN * most:
             raise Fault(f"expected an answer of at most {most} tokens, found a longer one")
-        if self.on_piece is not None:
-            role = {} if self.shown or self.request.form is None else {"role": "assistant"}
-            if text := self._next_text(new):
-                self.on_piece({"delta": role | {"content": text}})
+        if self.on_piece is not None and (text := self._next_text(new)):
+            begins = self.request.form is not None and self.shown == text
+            self.on_piece({"delta": ({"role": "assistant"} if begins else {}) | {"content": text}})
 
     def _add_calls(self, parts: Any) -> None:
         """Add parts of tool calls, in normal form; skip malformed ones."""
@@ -226,7 +223,7 @@ class ReplyReader:
         """Return the completion once everything has arrived. Raises Fault if the reply is
         unusable.
         """
-        if not self._has_choice:
+        if not self._contents:
             raise refusal(_NO_CHOICES, self._other)
         counts = _tokens(self._usage)
         text, thoughts, cut = self._parted()
@@ -279,14 +276,15 @@ class ReplyReader:
                 raise Fault(kind, meaning="filter", words=f"finish_reason {reason.lower()}")
             if ending == "failed":
                 raise Fault(kind)
-            if not answer and (self._has_others or ending != "ended"):
+            others = self._contents - {str, NoneType}  # such as references
+            if not answer and (others or ending != "ended"):
                 raise Fault(f"expected a text answer, found none, with finish_reason {shown}")
         return answer, thoughts, ending == "cut" and answer == text
 
     def _whole(self, text: str) -> dict[str, Any]:
         """Return the choice with this text as plain data."""
         # Next to calls, some servers send null and others an empty text: clients get what was sent.
-        empty = "" if self._has_text or not (self._calls or self._refusal) else None
+        empty = "" if str in self._contents or not (self._calls or self._refusal) else None
         message: dict[str, Any] = {"role": "assistant", "content": text or empty}
         message["refusal"] = self._refusal or None
         message |= {CALLS: self._calls} if self._calls else {}
@@ -357,7 +355,7 @@ def _tokens(usage: dict[str, Any]) -> _Counts | None:
     (which is never 0) and completion. Raises Fault if one of these two is invalid; no answer is
     lost for the others.
     """
-    prompt, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    prompt, written = map(_count, map(usage.get, _USED))
     if INVALID in (prompt, written):
         raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
     if not prompt or written is None:

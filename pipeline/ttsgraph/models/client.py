@@ -337,11 +337,11 @@ class Wrapper(Client):
     """Client that wraps another one, and closes it."""
 
     def __init__(self, inner: Client) -> None:
-        self._inner = inner
+        self.inner = inner
 
     async def aclose(self) -> None:
         """Close the inner client."""
-        await self._inner.aclose()
+        await self.inner.aclose()
 
 
 Chat = Callable[[Sequence[Message], str, str], tuple[Completion, float]]

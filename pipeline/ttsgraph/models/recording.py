@@ -99,15 +99,9 @@ def write_calls(calls: Calls, path: Path) -> None:
     import pyarrow.parquet as pq
 
     rows = [_row(key, calls[key]) for key in sorted(calls)]
-    content = io.BytesIO()
-    pq.write_table(
-        pa.Table.from_pylist(rows, _schema()),
-        content,
-        compression="zstd",
-        compression_level=9,
-        use_dictionary=["model", "text", "failure"],
-        write_statistics=False,
-    )
+    table, content = pa.Table.from_pylist(rows, _schema()), io.BytesIO()
+    packed = {"compression": "zstd", "compression_level": 9, "write_statistics": False}
+    pq.write_table(table, content, use_dictionary=["model", "text", "failure"], **packed)
     write_bytes(path, content.getvalue())
 
 

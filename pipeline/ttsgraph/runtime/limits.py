@@ -297,7 +297,7 @@ class MeteredClient(calling.Wrapper):
         """Return the completion, or an awaitable for it. Raises LimitReached, here or when awaited,
         if the call doesn't fit into the limits.
         """
-        found = self._inner.begin(request)
+        found = self.inner.begin(request)
         if not isinstance(found, Completion):
             return calling.Deferred(partial(self._wait, request, found))
         if self.meter.over and not found.cached:

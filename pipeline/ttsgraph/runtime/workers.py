@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.base.waiting import together
 from ttsgraph.evaluation.environment import Environment, Feedback, Job, QuestionResult, feedback_of
 from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone, ignore
-from ttsgraph.models.cache import CallCache
+from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Call, Calls
 from ttsgraph.runtime.clients import open_client
@@ -247,8 +247,8 @@ class Worker:
         """Answer and grade the questions of a piece."""
         meter = Meter(work.limits, work.spent)
         calls: dict[str, Call] = {}
-        limited = partial(MeteredClient, meter=meter, pool=self._environment.paid)
-        client = self._client.recording(calls, limited)
+        metered = MeteredClient(self._client.inner, meter, self._environment.paid)
+        client = CachedClient(metered, self._client.store, calls)
         environment = self._environment.altered(client=client, grade_nodes=work.grade_nodes)
         try:
             results = await together(environment.results(*job) for job in work.jobs)
