@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -92,7 +92,7 @@ class Account:
 
     def write(self, spent: Expense) -> None:
         """Write the spending atomically."""
-        write_text(self.path, checked_text({"identity": self.identity, **asdict(spent)}))
+        write_text(self.path, checked_text({"identity": self.identity, **spent._asdict()}))
 
     @contextmanager
     def metered(self, limits: LimitSettings, tell: Callable[[Expense], None]) -> Iterator[Meter]:
@@ -155,8 +155,7 @@ class Meter:
 
     def add(self, spent: Expense) -> None:
         """Count spent dollars and tokens; seconds are measured separately."""
-        paid = self._paid
-        self._paid = Expense(paid.dollars + spent.dollars, paid.tokens + spent.tokens, paid.wall_s)
+        self._paid = (self._paid + spent)._replace(wall_s=self._paid.wall_s)
         self.tell(self.spent)
         self._keep()
 
@@ -241,7 +240,7 @@ class Meter:
         """Return the error that names the limits reached, including those that the next call would
         reach if it spent `most`.
         """
-        spent, more = asdict(self.spent), asdict(most)
+        spent, more = self.spent._asdict(), most._asdict()
         reached = " and ".join(
             f"limits.{name} of {limit:g} reached ({spent[name]:.6g} spent)"
             for name, limit in self.limits.model_dump(exclude_none=True).items()
