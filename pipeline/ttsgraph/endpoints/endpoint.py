@@ -317,7 +317,7 @@ class Endpoint:
             "key": f"the key in {key}" if key else "a request without a key",
             "variable": key or "the key's variable (api_key_env, --key-env)",
             "model": self.served_as,
-            "listed": f"; the server has {names_of(listed)}" if listed else "",
+            "listed": textwrap.shorten(", ".join(sorted(listed)) or "none", LONGEST_LIST),
             "path": path,
             "path_advice": path_advice(url),
             "proxy": f"the proxy {redact(proxy_of(url) or '')} that {scheme}_PROXY names",
@@ -348,11 +348,6 @@ def list_models(endpoint: Endpoint, url: str, timeout_s: float) -> dict[str, dic
             return await endpoint.listed(http, url)
 
     return run(asked())
-
-
-def names_of(listed: Iterable[str]) -> str:
-    """Return the names of a list, sorted and shortened, for a message."""
-    return textwrap.shorten(", ".join(sorted(listed)) or "none in its list", LONGEST_LIST)
 
 
 def path_advice(url: str) -> str:

@@ -147,8 +147,7 @@ class OpenAIClient(Client):
                 if (served := lists[at]) is None:
                     await self._require(name, url)
                 elif not endpoint.serves(served):
-                    unlisted = Fault("not in its list", meaning="model")
-                    raise self._wrong(unlisted, name, url, listed=served)
+                    raise self._wrong(Fault("unlisted"), name, url, listed=served)
 
     async def _require(self, name: str, url: str) -> None:
         """Send a short test request. Raises EndpointError if the server can't or won't serve the

@@ -156,10 +156,9 @@ class Completion:
         """Return a completion from the data of `to_list`, marked as cached; older stores omitted
         trailing values.
         """
-        text, prompt_tokens, completion_tokens, latency_s, *rest = plain
+        text, read, written, latency_s, *rest = plain
         reasoning, *more = rest[0] if rest else ("",)
-        counts = (prompt_tokens, completion_tokens, latency_s)
-        return cls(whole_text(text), *counts, True, whole_text(reasoning), *more)
+        return cls(whole_text(text), read, written, latency_s, True, whole_text(reasoning), *more)
 
 
 def estimate_tokens(text: str) -> int:

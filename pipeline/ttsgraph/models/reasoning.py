@@ -84,8 +84,7 @@ def content_of(message: Mapping[str, Any]) -> tuple[Any, str]:
     Content that is neither text nor parts of text is returned unchanged.
     """
     content = message.get("content")
-    said = [text for key in _KEYS if isinstance(text := message.get(key), str) and text]
-    reasoning = said[0] if said else ""
+    reasoning = next((t for key in _KEYS if isinstance(t := message.get(key), str) and t), "")
     if isinstance(content, str):
         return content, reasoning
     texts: list[str] = []
