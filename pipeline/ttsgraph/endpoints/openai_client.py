@@ -31,8 +31,6 @@ left out first.
 
 log = logging.getLogger(__name__)
 
-_REFUSED_FORM = (400, 422, 501)
-
 
 DEFAULT_POLICY = FailurePolicy()
 
@@ -297,7 +295,7 @@ class OpenAIClient(Client):
         if unproven or (self._policy.ends and fault.meaning == "key"):
             return self._wrong(fault, request.model, url)
         failed = f"{where}{fault.kind}{quoted}"
-        if fault.status in _REFUSED_FORM and request.wishes:
+        if fault.status in (400, 422, 501) and request.wishes:
             return errors.FormRefused(failed, said)
         return errors.CallFailed(failed)
 

@@ -155,7 +155,8 @@ class Meter:
 
     def add(self, spent: Expense) -> None:
         """Count spent dollars and tokens; seconds are measured separately."""
-        self._paid = (self._paid + spent)._replace(wall_s=self._paid.wall_s)
+        paid = self._paid
+        self._paid = Expense(paid.dollars + spent.dollars, paid.tokens + spent.tokens, paid.wall_s)
         self.tell(self.spent)
         self._keep()
 
