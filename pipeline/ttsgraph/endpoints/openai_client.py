@@ -31,7 +31,6 @@ left out first.
 
 log = logging.getLogger(__name__)
 
-
 DEFAULT_POLICY = FailurePolicy()
 
 
