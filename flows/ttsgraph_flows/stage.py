@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,8 +14,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from ttsgraph.base.ending import say
-from ttsgraph.base.files import locked, md5
-from ttsgraph.base.state import STATE
+from ttsgraph.base.files import md5
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import judged_line
 from ttsgraph.evaluation.progress import Publish, Shown, ignore, unseen
@@ -123,18 +123,13 @@ class Stage(Project):
         settings, accept_weaker = self.settings, self.profile.sandbox.accept_weaker
         return get_grader(settings.kind, accept_weaker, settings.grading)
 
-    @contextlib.contextmanager
-    def metered(self, name: str, publish: Publish = ignore) -> Iterator[Meter]:
-        """Yield the meter of the work with this name, whose account adds up the expense of all
-        starts. Raises InputError if a second process does the work at the same time, because it
-        would pay for the same calls.
-        """
+    def metered(self, name: str, publish: Publish = ignore) -> AbstractContextManager[Meter]:
+        """Return the context of the meter of the work with this name (see `Account.metered`)."""
         elsewhere = {"engine", "description", "limits", "workers"}
         settings = self.given.model_dump_json(exclude=elsewhere)
         identity = digest({"settings": settings, "questions": md5(self.questions_path)})
         account = Account(self.results / "spent" / f"{name}.json", identity)
-        with locked(self.results / "spent" / name):
-            yield Meter(self.profile.limits, account.read(), account.write, publish)
+        return account.metered(self.profile.limits, publish)
 
     def with_models(self, work: Callable[[Environment], Coroutine[Any, Any, T]], account: str) -> T:
         """Run async work with an environment over live models. The profile's limits apply to the
@@ -159,7 +154,7 @@ class Stage(Project):
             async with asking(self, meter, self.calls, tell, needed) as asked:
                 environment = asked.environment
                 if carry is not None:
-                    order = workers.order_of(self.profile, self.task, shots, STATE, asks)
+                    order = workers.order_of(self.profile, self.task, shots, asks)
                     spread = order, carry, self.profile.workers.count, self.calls, meter
                     environment = workers.SpreadEnvironment(environment, *spread)
                 done = await work(StepModels(environment, asked.speak, shown))

@@ -20,7 +20,7 @@ from tests.support.project import ROOT, Project
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.secrets import redact
-from ttsgraph.endpoints.redaction import redact_pieces
+from ttsgraph.endpoints.faults import redact_pieces
 from ttsgraph.settings.profile import load_params, load_profile
 
 POOL_KEY = "sk-canary-pool-12345678"

@@ -1,10 +1,13 @@
 """What a faulty endpoint does to calls, on real sockets."""
 
 import asyncio
+import builtins
 import json
+import ssl
 import time
 from contextlib import aclosing, nullcontext
 
+import aiohttp
 import pytest
 
 from tests.support import asking
@@ -12,7 +15,7 @@ from tests.support.faults import FAULTS
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, EndpointError, RunStopped
 from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy, Server
-from ttsgraph.endpoints.faults import Fault
+from ttsgraph.endpoints.faults import CAUSES, Fault, refusal
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
 from ttsgraph.models.client import Message, Request, Sampling
 
@@ -115,6 +118,14 @@ def test_a_server_whose_failures_come_sooner_than_its_answers_is_not_taken_for_d
     down = asyncio.run(run())
     assert not any(down[:66])
     assert down[120]  # most are back, and not one with an answer
+
+
+def test_each_cause_names_exceptions_that_there_are_and_a_port_for_https_is_one():
+    names = [name for cause in CAUSES.values() for name in cause.errors]
+    places = aiohttp, ssl, builtins
+    assert all(any(isinstance(getattr(each, n, 0), type) for each in places) for n in names)
+    said = "Client sent an HTTP request to an HTTPS server."
+    assert refusal("HTTP 400", said, 400, status=400).cause == "https"
 
 
 LONG = "This model's maximum context length is 2048 tokens. However, you requested 2100"

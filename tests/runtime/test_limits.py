@@ -180,7 +180,7 @@ def test_no_call_of_the_agent_is_begun_that_may_exceed_the_limit(tmp_path: Path)
     stub = agent_server(lambda body: NOTHING)  # $0.11 a call
 
     async def ask_until_the_limit(profile: Profile) -> None:
-        async with open_agent(profile, tmp_path, meter) as speak:
+        async with open_agent(profile, tmp_path, meter, {}) as speak:
             assert speak is not None
             for count in range(10):
                 asked = (Message("user", f"Improve it, try {count}."),)

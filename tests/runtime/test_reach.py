@@ -72,7 +72,7 @@ def test_no_key_and_an_unlisted_name(stub, tmp_path, monkeypatch):
     with serve(stub) as url:
         told = examine(tmp_path, url, served_as="else")["model mine"]
         assert not told.ok
-        assert "doesn't list 'else' (served, spare)" in told.found
+        assert "has no model 'else' in its list (served, spare)" in told.found
         assert examine(tmp_path, url, served_as="else", listed=False)["model mine"].ok
         monkeypatch.delenv("REACH_KEY")
         assert "REACH_KEY, which is not set" in examine(tmp_path, url)["model mine"].found

@@ -94,7 +94,7 @@ class Lab:
     def spread(
         self, workers: int, carry: Carry = in_a_thread
     ) -> Callable[[Environment, Meter], Environment]:
-        order = order_of(self.profile, "math", (), Path("state"))
+        order = order_of(self.profile, "math", ())
         return lambda local, meter: SpreadEnvironment(local, order, carry, workers, {}, meter)
 
 

@@ -15,7 +15,7 @@ from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Request
+from ttsgraph.models.client import Chat, Client, Completion, Request
 from ttsgraph.pool.spec import Price
 from ttsgraph.runtime.clients import agent_client, speaker
 from ttsgraph.searching.agent.base import Brief, Exchange
@@ -50,10 +50,10 @@ def scripted(*answers: str) -> tuple[Chat, list[tuple[Any, ...]]]:
     """Speaks with these answers, the last for good; and what it is sent: messages, name, schema."""
     sent: list[tuple[Any, ...]] = []
 
-    def speak(messages: Any, name: str, schema: str) -> AgentReply:
+    def speak(messages: Any, name: str, schema: str) -> tuple[Completion, float]:
         sent.append((messages, name, json.loads(schema)))
         said = answers[min(len(sent), len(answers)) - 1]
-        return AgentReply(Completion(said, 100, 10, 0.5), 0.001)
+        return Completion(said, 100, 10, 0.5), 0.001
 
     return speak, sent
 

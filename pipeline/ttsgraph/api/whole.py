@@ -17,7 +17,7 @@ from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Call
 from ttsgraph.runtime.asking import asking
-from ttsgraph.runtime.limits import project_meter
+from ttsgraph.runtime.limits import project_account
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import final, steps
@@ -148,7 +148,7 @@ async def search_whole(
                 raise GraphError(f"{team.columns['label']}: role {role} can't be used here: {why}")
     project = Project(profile, task, seed, Folder.temporary())
     project.folder.write("questions", questions_table(questions))
-    with project_meter(profile.limits, state, publish) as meter:
+    with project_account(state).metered(profile.limits, publish) as meter:
         calls: dict[str, Call] = {}
         agent = acting.uses_agent or not profile.init.contest.enabled
         async with asking(project, meter, calls, say, agent, state, client) as models:

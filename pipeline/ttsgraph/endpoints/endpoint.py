@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -50,8 +50,7 @@ HEADERS = {
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A URL, the headers of each request to it, and the environment's proxy for it."""
 
     url: yarl.URL
@@ -170,23 +169,6 @@ def plain_name(name: str) -> str:
     return name.removeprefix("models/")
 
 
-_UNREACHED: dict[str, tuple[type[Exception], ...]] = {
-    "no http URL": (aiohttp.NonHttpUrlClientError,),
-    faults.NO_PROXY: (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError),
-    "a certificate that is not accepted": (aiohttp.ClientConnectorCertificateError,),
-    "no TLS": (aiohttp.ClientConnectorSSLError, ssl.SSLError),
-    # The name of a host that can't be encoded is a UnicodeError.
-    faults.NO_CONNECTION: (
-        aiohttp.ClientConnectorError,
-        aiohttp.ConnectionTimeoutError,
-        UnicodeError,
-    ),
-}
-"""Causes for which no server received the request, and their exceptions, in the order in which they
-are tried.
-"""
-
-
 def fault_of(error: Exception) -> Fault:
     """Return the fault that describes an exception raised in one attempt.
 
@@ -194,9 +176,10 @@ def fault_of(error: Exception) -> Fault:
     """
     if isinstance(error, Fault):
         return error
-    for kind, kinds in _UNREACHED.items():
-        if isinstance(error, kinds):
-            return Fault(kind, retry=not CAUSES[kind].users, unreached=True)
+    names = {kind.__name__ for kind in type(error).__mro__}
+    for kind, cause in CAUSES.items():
+        if not names.isdisjoint(cause.errors):
+            return Fault(kind, retry=not cause.users, unreached=True)
     if isinstance(error, TimeoutError):
         return Fault("timed out", overload=True)
     if isinstance(error, aiohttp.ClientError | OSError):
@@ -261,10 +244,8 @@ class Endpoint:
         if self.api_key_env is None:
             return "none"
         key = os.environ.get(self.api_key_env, "").strip()
-        problem = f": {key_problem(key)}" if key_problem(key) else ""
-        if not key:
-            problem = ", which is not set; export it"
-        if problem:
+        if not key or key_problem(key):
+            problem = f": {key_problem(key)}" if key else ", which is not set; export it"
             where = redact(self.base_urls[0])
             variable = f"the environment variable {self.api_key_env}"
             raise EndpointError(f"{where}: expected a key in {variable}{problem}")
@@ -325,7 +306,7 @@ class Endpoint:
             "key": f"the key in {key}" if key else "a request without a key",
             "variable": key or "the key's variable (api_key_env, --key-env)",
             "model": self.served_as,
-            "listed": f"; the server has {names_of(listed)}" if listed else "",
+            "listed": textwrap.shorten(", ".join(sorted(listed)) or "none", LONGEST_LIST),
             "path": path,
             "path_advice": path_advice(url),
             "proxy": f"the proxy {redact(proxy_of(url) or '')} that {scheme}_PROXY names",
@@ -374,11 +355,6 @@ def list_models(endpoint: Endpoint, url: str, timeout_s: float) -> dict[str, dic
             return await endpoint.listed(http, url)
 
     return run(asked())
-
-
-def names_of(listed: Iterable[str]) -> str:
-    """Return the names of a list, sorted and shortened, for a message."""
-    return textwrap.shorten(", ".join(sorted(listed)) or "none in its list", LONGEST_LIST)
 
 
 def path_advice(url: str) -> str:

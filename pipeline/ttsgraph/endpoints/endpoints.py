@@ -115,10 +115,10 @@ class Server:
     under_way: int = 0
     finished: int = 0
     failed_for_good: int = 0
+    is_open: bool = False
     faults: Counter[str] = field(default_factory=Counter)
     _last_said: str = ""
     _failures_in_a_row: int = 0
-    _is_open: bool = False
     _down_since: float | None = None
     _closed_until: float = 0.0
     _last_cut: float = 0.0
@@ -130,21 +130,13 @@ class Server:
     @property
     def has_room(self) -> bool:
         """True if a call may start now."""
-        if self._closed_until and time.monotonic() < self._closed_until:
-            return False
-        return self.under_way + 1 <= (1 if self._is_open else self.limit)
+        most = 1 if self.is_open else self.limit
+        return self.under_way + 1 <= most and time.monotonic() >= self._closed_until
 
     @property
     def turns_away(self) -> bool:
         """True if the breaker is open and calls must not wait for it to close."""
-        return self._is_open and time.monotonic() < self._closed_until and not self.policy.waits
-
-    @property
-    def given_up(self) -> bool:
-        """True if the breaker is open and no attempt has succeeded for longer than the policy's
-        `down_s`.
-        """
-        return self._is_open and self.is_gone
+        return self.is_open and time.monotonic() < self._closed_until and not self.policy.waits
 
     @property
     def is_gone(self) -> bool:
@@ -155,7 +147,7 @@ class Server:
     def succeeded(self) -> None:
         """Record a success."""
         self._failures_in_a_row = 0
-        self._is_open = False
+        self.is_open = False
         self._down_since = None
         self._break_s = FIRST_BREAK_S
         self.limit = min(self.policy.concurrency, self.limit + 1 / self.limit)
@@ -177,12 +169,10 @@ class Server:
         # Failures arrive sooner than answers: of 200 calls that start together, dozens may have
         # failed before a working server answers the first.
         if self._failures_in_a_row >= max(OPENS_AFTER, self.under_way):
-            self._is_open = True
-        if self._is_open and now >= self._closed_until:
+            self.is_open = True
+        if self.is_open and now >= self._closed_until:
             self._close(self._break_s)
             self._break_s = min(LONGEST_BREAK_S, 2 * self._break_s)
-        if self.given_up or self.turns_away:  # waiting calls have to check whether to give up
-            self.changed.set()
 
     def _close(self, seconds: float) -> None:
         self._closed_until = max(self._closed_until, time.monotonic() + seconds)
@@ -218,7 +208,6 @@ class Replicas:
 
     servers: Sequence[Server]
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _waiting: int = 0
 
     async def place(self) -> Server:
         """Reserve a place for one request at the least busy server with room, and return that
@@ -227,36 +216,23 @@ class Replicas:
         Waits for a place if necessary; `Server.release` frees it. Raises RunStopped if all servers
         have been down for too long, and Fault if all of them turn calls away.
         """
-        if not self._waiting and (server := self._reserved()):
+        async with self._turn:
+            while not (free := [server for server in self.servers if server.has_room]):
+                self.stop_if_given_up()
+                if all(server.turns_away for server in self.servers):
+                    raise Fault("down", retry=False)
+                changed = self.servers[0].changed  # shared by all servers of a client
+                changed.clear()
+                await changed.wait()
+            server = min(free, key=lambda each: each.under_way)
+            server.under_way += 1
             return server
-        self._waiting += 1
-        try:
-            async with self._turn:
-                while not (server := self._reserved()):
-                    self.stop_if_given_up()
-                    if all(server.turns_away for server in self.servers):
-                        raise Fault("down", retry=False)
-                    changed = self.servers[0].changed  # shared by all servers of a client
-                    changed.clear()
-                    await changed.wait()
-                return server
-        finally:
-            self._waiting -= 1
-
-    def _reserved(self) -> Server | None:
-        """Reserve a place at the least busy server with room, or return None if none has room."""
-        free = [server for server in self.servers if server.has_room]
-        if not free:
-            return None
-        server = min(free, key=lambda each: each.under_way)
-        server.under_way += 1
-        return server
 
     def stop_if_given_up(self) -> None:
-        """Raise RunStopped, naming the failures of each server, if all servers have been down for
-        too long.
+        """Raise RunStopped, naming the failures of each server, if all breakers are open and all
+        servers have been down for too long.
         """
-        if all(server.given_up for server in self.servers):
+        if all(server.is_open and server.is_gone for server in self.servers):
             how = "; ".join(f"{server.url} ({server.reasons()})" for server in self.servers)
             down_s = self.servers[0].policy.down_s
             raise RunStopped(f"no answer for {down_s:g} s from {how}; {GO_ON}")

@@ -1,7 +1,10 @@
 """Failed attempts at calls: the meaning of an endpoint's refusal by the table in `refusals.yaml`,
-and the cause of a failure with its remedy, by the table in `causes.yaml`.
+and the cause of a failure with its remedy, by the table in `causes.yaml`. Quotes of servers contain
+no API keys, nor parts of them in other forms.
 """
 
+import base64
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -12,17 +15,17 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from ttsgraph.base.errors import CallFailed
-from ttsgraph.endpoints.redaction import redact_pieces
+from ttsgraph.base.secrets import HIDDEN, SHORTEST, environment_secrets, redact
 
 Meaning = Literal[
-    "filter", "quota", "key", "model", "more room", "overflow", "full", "system", "parameter",
-    "less room", "",
+    "filter", "quota", "key", "model", "https", "more room", "overflow", "full", "system",
+    "parameter", "less room", "",
 ]  # fmt: skip
 """Meanings of a refusal. filter: a content filter refuses the prompt; quota: the account is empty;
-key: the key is refused; model: there is no such model; more room: the token bound was too low to
-finish the answer; overflow: the prompt exceeds the context; full: the prompt and the token bound
-together exceed it; system: the system role is not supported; parameter: a parameter is not
-supported; less room: the token bound is too high; "": anything else.
+key: the key is refused; model: there is no such model; https: the port expects TLS; more room: the
+token bound was too low to finish the answer; overflow: the prompt exceeds the context; full: the
+prompt and the token bound together exceed it; system: the system role is not supported; parameter:
+a parameter is not supported; less room: the token bound is too high; "": anything else.
 """
 
 
@@ -38,7 +41,7 @@ REFUSALS: dict[Meaning, dict[str, Any]] = _table("refusals")
 """
 
 SETTLED: frozenset[Meaning] = frozenset(
-    {"filter", "quota", "key", "model", "more room", "overflow"}
+    {"filter", "quota", "key", "model", "https", "more room", "overflow"}
 )
 """Meanings of refusals that no other form of the request can avoid."""
 
@@ -76,12 +79,16 @@ NO_PROXY = "no connection to the proxy"
 
 class Cause(NamedTuple):
     """Diagnosis of a failed attempt and its remedy, both with the facts of an endpoint in braces.
-    `users`: only the user can fix it.
+
+    `users`: only the user can fix it. `statuses` are the HTTP statuses that show it if the server's
+    message doesn't; `errors` are names of exceptions, raised before a server received the request.
     """
 
     found: str
     advice: str
     users: bool = False
+    statuses: Sequence[int] = ()
+    errors: Sequence[str] = ()
 
 
 CAUSES = {name: Cause(**row) for name, row in _table("causes").items()}
@@ -126,27 +133,22 @@ class Fault(CallFailed):
     @property
     def cause(self) -> str:
         """Name of the cause, one of the keys of CAUSES."""
-        status = self.status
-        if "HTTP request" in self.words and "HTTPS" in self.words:
-            return "https"  # wording of nginx and Go
         if self.meaning in CAUSES:
             return self.meaning
-        if status is None:
+        if self.status is None:
             return self.kind if self.kind in CAUSES else "other API"
-        if status in (404, 405) or 300 <= status < 400:
-            return "path"
-        named = {403: "key", 407: NO_PROXY}
-        return named.get(status, "busy" if self.retry else "request")
+        shown = (name for name, cause in CAUSES.items() if self.status in cause.statuses)
+        return next(shown, "busy" if self.retry else "request")
 
-    def said(self, secrets: Sequence[str] | None = None) -> str:
+    def said(self) -> str:
         """Return the server's message as one line without secrets, or "" if there is none."""
         shown = "".join(letter if letter.isprintable() else " " for letter in self.words)
-        line = redact_pieces(" ".join(shown.split()), secrets)
+        line = redact_pieces(" ".join(shown.split()))
         return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
 
-    def quoted(self, secrets: Sequence[str] | None = None) -> str:
+    def quoted(self) -> str:
         """Return the server's message in brackets, to follow a text, or "" if there is none."""
-        line = self.said(secrets)
+        line = self.said()
         return f" ({line})" if line else ""
 
 
@@ -185,3 +187,36 @@ def refusal(kind: str, told: Any, code: int | None = None, **more: Any) -> Fault
         more["retry"] = not 300 <= code < 500 or code in TRANSIENT
         more["overload"] = code in OVERLOADED
     return Fault(kind, meaning=meaning, words=words, **more)
+
+
+def redact_pieces(text: str, secrets: Sequence[str] | None = None) -> str:
+    """Return the text without these secrets (by default, the environment's) and their parts.
+
+    Parts are removed even if they are spaced out or encoded in base64 or hex. Use this only for
+    texts from a server, because a harmless word that looks like a part of a secret is removed too.
+    """
+    secrets = environment_secrets() if secrets is None else secrets
+    text = redact(text, secrets)
+    places = [k for k, letter in enumerate(text) if letter.isascii() and letter.isalnum()]
+    plain = "".join(text[k] for k in places).lower()
+    pieces = {
+        form[start : start + SHORTEST]
+        for secret in secrets
+        for form in _forms(secret.encode())
+        for start in range(len(form) - SHORTEST + 1)
+    }
+    hidden: set[int] = set()
+    for start in range(len(plain) - SHORTEST + 1):
+        if plain[start : start + SHORTEST] in pieces:
+            hidden.update(range(places[start], places[start + SHORTEST - 1] + 1))
+    parts = itertools.groupby(range(len(text)), hidden.__contains__)
+    return "".join(HIDDEN if hide else "".join(text[k] for k in at) for hide, at in parts)
+
+
+def _forms(secret: bytes) -> Iterator[str]:
+    """Yield the letters and digits, in lower case, of a secret and of its common encodings."""
+    # Base64 encodes three bytes as four characters, so a secret's encoding depends on how many
+    # bytes precede it.
+    coded = [base64.b64encode(b"\0" * before + secret)[2 * before :] for before in range(3)]
+    for form in (secret, secret.hex().encode(), *coded):
+        yield re.sub("[^a-z0-9]", "", form.decode(errors="ignore").lower())

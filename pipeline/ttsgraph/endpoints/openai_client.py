@@ -13,12 +13,11 @@ from typing import Any
 
 from ttsgraph.base import errors
 from ttsgraph.base.ending import GO_ON
-from ttsgraph.base.errors import CallFailed, EndpointError
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.endpoint import Endpoint, Http, Target, fault_of, probe
 from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, Server
 from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
-from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
+from ttsgraph.endpoints.replies import ReplyReader
 from ttsgraph.models.client import OUTGOING, Client, Completion, Deferred, OnPiece, Request
 from ttsgraph.models.dialect import FORMS, Dialect, DialectStore, habit_name
 
@@ -31,9 +30,6 @@ left out first.
 """
 
 log = logging.getLogger(__name__)
-
-_REFUSED_FORM = (400, 422, 501)
-
 
 DEFAULT_POLICY = FailurePolicy()
 
@@ -119,16 +115,16 @@ class OpenAIClient(Client):
         self._policy = policy
         self._secrets = environment_secrets()
         self.http = Http(policy.timeout_s)
-        self._servers: dict[str, Server] = {}
         self._targets: dict[tuple[str, str], Target] = {}
         self._replicas: dict[str, Replicas] = {}
         self._answered: set[str] = set()
         changed = asyncio.Event()
+        servers: dict[str, Server] = {}
         for name, endpoint in endpoints.items():
             for url in endpoint.base_urls:
-                self._servers.setdefault(url, Server(url, policy, changed))
+                servers.setdefault(url, Server(url, policy, changed))
                 self._targets[url, name] = endpoint.target(url)
-            self._replicas[name] = Replicas([self._servers[url] for url in endpoint.base_urls])
+            self._replicas[name] = Replicas([servers[url] for url in endpoint.base_urls])
 
     async def check(self) -> None:
         """Check that each endpoint serves its model: query its model list, or request an answer if
@@ -148,8 +144,7 @@ class OpenAIClient(Client):
                 if (served := lists[at]) is None:
                     await self._require(name, url)
                 elif not endpoint.serves(served):
-                    unlisted = Fault("not in its list", meaning="model")
-                    raise self._wrong(unlisted, name, url, listed=served)
+                    raise self._wrong(Fault("unlisted"), name, url, listed=served)
 
     async def _require(self, name: str, url: str) -> None:
         """Send a short test request. Raises EndpointError if the server can't or won't serve the
@@ -162,9 +157,9 @@ class OpenAIClient(Client):
             if not fault.retry and fault.meaning not in OF_ONE_PROMPT:
                 raise self._wrong(fault, name, url) from None
 
-    def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> EndpointError:
+    def _wrong(self, error: Exception, name: str, url: str, **facts: Any) -> errors.EndpointError:
         found, advice = self._endpoints[name].trouble(error, url, **facts)
-        return EndpointError(f"model {name!r}: {found}", advice)
+        return errors.EndpointError(f"model {name!r}: {found}", advice)
 
     def manner(self, request: Request) -> LearnedDialect:
         """Return the dialect learned for the request's model, reasoning effort and extra body."""
@@ -224,48 +219,42 @@ class OpenAIClient(Client):
         reply = ReplyReader(request, on_piece)
         try:
             with requests:
-                completion = await self._ask(server.url, request, reply, on_piece is not None)
+                completion = await self.once(server.url, request, reply)
+            server.succeeded()
+            return completion
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
-            if fault.meaning == "more room":
-                # Reasoning used up all tokens: treat the reply as a cut answer, so that the
-                # request is repeated with a higher token bound.
-                server.succeeded()
-                read, most = estimated_prompt(request.messages), request.sampling.max_tokens
-                spent_s = time.monotonic() - started
-                return Completion("", read, most, spent_s, cut=True, estimated=True)
             if fault.meaning in OF_ONE_PROMPT:
                 server.succeeded()
                 fault.retry = False
             else:
                 server.failed(fault, started)
+            if fault.meaning == "more room":
+                # Reasoning used up all tokens: treat the reply as a cut answer, so that the
+                # request is repeated with a higher token bound.
+                reply.add({"choices": [{"message": {"content": ""}, "finish_reason": "length"}]})
+                return reply.completion(time.monotonic() - started)
             if fault.status is None and not fault.unreached:  # the attempt may be billed
                 requests.lost(reply.tokens)
             fault.retry = fault.retry and not reply.shown
             raise fault from None
-        else:
-            server.succeeded()
-            return completion
         finally:
             server.release()
 
-    async def once(self, url: str, request: Request) -> Completion:
-        """Make one attempt at a request at one base URL. Raises Fault if the attempt fails."""
-        return await self._ask(url, request, ReplyReader(request))
-
-    async def _ask(
-        self, url: str, request: Request, reply: ReplyReader, streamed: bool = False
+    async def once(
+        self, url: str, request: Request, reply: ReplyReader | None = None
     ) -> Completion:
-        """Send a request to a server, in weaker dialects until it accepts one, and read the reply.
-        Raises Fault if the refusal is final or nothing is left to remove.
+        """Send a request to one base URL, in weaker dialects until it accepts one, and read the
+        reply. Raises Fault if the attempt fails, or the refusal is final.
         """
+        reply = reply or ReplyReader(request)
         endpoint = self._endpoints[request.model]
         target = self._targets[url, request.model]
         how = self.manner(request)
         dialect = how.dialect
         full = False
         while True:
-            body = endpoint.body(request, dialect, streamed)
+            body = endpoint.body(request, dialect, reply.on_piece is not None)
             started = time.monotonic()
             try:
                 await self.http.ask(target, reply.add, body)
@@ -292,23 +281,22 @@ class OpenAIClient(Client):
     def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
         """Return the exception for a call whose attempts all failed."""
         where = f"{request.model} at {redact(url)}: "
-        said, quoted = fault.said(self._secrets), fault.quoted(self._secrets)
+        said, quoted = fault.said(), fault.quoted()
         if fault.meaning == "filter":
             return errors.PromptRefused(f"{where}{errors.REFUSED}: {said or fault.kind}")
         if fault.meaning in OF_ONE_PROMPT:
             full = f"{where}the prompt does not fit the model's context{quoted}"
             return errors.ContextOverflow(full)
         if self._policy.ends and fault.meaning == "quota":
-            found, advice = self._endpoints[request.model].trouble(fault, url)
-            return errors.RunStopped(f"{request.model}: {found}; {advice}; {GO_ON}")
-        users = CAUSES[fault.cause].users or fault.status == 407
-        unproven = users and fault.status != 403 and self._is_unproven(request.model)
+            return errors.RunStopped(f"{self._wrong(fault, request.model, url)}; {GO_ON}")
+        users = CAUSES[fault.cause].users and fault.status != 403  # 403: perhaps this prompt only
+        unproven = users and self._is_unproven(request.model)
         if unproven or (self._policy.ends and fault.meaning == "key"):
             return self._wrong(fault, request.model, url)
         failed = f"{where}{fault.kind}{quoted}"
-        if fault.status in _REFUSED_FORM and request.wishes:
+        if fault.status in (400, 422, 501) and request.wishes:
             return errors.FormRefused(failed, said)
-        return CallFailed(failed)
+        return errors.CallFailed(failed)
 
     def _redacted(self, completion: Completion) -> Completion:
         said = f"{completion.text}\n{completion.reasoning}\n{completion.choice}"

@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import NoneType
 from typing import Any
 
 from ttsgraph.endpoints.faults import REFUSALS, Fault, bare, refusal
 from ttsgraph.models.actions import CALLS, delta_of, text_of
-from ttsgraph.models.client import (
-    Completion,
-    Message,
-    OnPiece,
-    Request,
-    cut_at_stop,
-    estimate_tokens,
-    whole_text,
-)
+from ttsgraph.models.client import Completion, OnPiece, Request, cut_at_stop, whole_text
+from ttsgraph.models.client import estimate_tokens as estimate
 from ttsgraph.models.reasoning import END_MARKS, begun, content_of, without_end, without_thoughts
 
 LONGEST_TOKEN = 128
@@ -48,6 +42,9 @@ _ENDINGS = {
 reduced to lower-case letters: the answer is cut, the server could not finish it, or it may be
 empty. An answer with text is one with any other value.
 """
+
+_USED = ("prompt_tokens", "completion_tokens")
+"""Names of the counts without which the usage in a reply is ignored."""
 
 _Counts = tuple[int, int, int, int]
 """Token counts: prompt, completion, reasoning, and prompt tokens in the endpoint's cache."""
@@ -114,7 +111,7 @@ def _parsed(data: bytes) -> Any:
 @dataclass(slots=True)
 class ReplyReader:
     """Accumulator of the reply to one request. `on_piece` receives each part that can be shown;
-    `shown` is True once it has received one.
+    `shown` is the text that it has received.
 
     The text is cut at the first stop sequence, because some servers ignore stop sequences. A
     request with a form gets the choice, as the endpoint sent it.
@@ -122,7 +119,7 @@ class ReplyReader:
 
     request: Request
     on_piece: OnPiece | None = None
-    shown: bool = False
+    shown: str = ""
     _text: str = ""  # with its reasoning, as it arrived
     _reasoning: str = ""
     _refusal: str = ""
@@ -131,11 +128,8 @@ class ReplyReader:
     _reason: Any = None
     _usage: dict[str, Any] = field(default_factory=dict)
     _other: Any = None  # a body without choices
-    _has_choice: bool = False
+    _contents: set[type] = field(default_factory=set)  # their types, in choices so far
     _has_message: bool = False
-    _has_text: bool = False  # perhaps an empty one
-    _has_others: bool = False  # parts that aren't text, such as references
-    _shown_text: str = ""
     _held: str = ""
     _answers: bool = False  # the reasoning is over
 
@@ -147,9 +141,7 @@ class ReplyReader:
         choices = [each for each in listed if isinstance(each, dict)]
         for place in (parts, *choices):  # Moonshot puts usage into a stream's choices
             usage = place.get("usage")
-            if isinstance(usage, dict) and (
-                usage.get("prompt_tokens") or usage.get("completion_tokens")
-            ):
+            if isinstance(usage, dict) and any(map(usage.get, _USED)):
                 self._usage = usage
             if error := place.get("error"):
                 _check_error(error)
@@ -161,29 +153,26 @@ class ReplyReader:
     def _add_choice(self, choice: dict[str, Any]) -> None:
         self._has_message = self._has_message or "message" in choice
         delta = choice.get("message") or choice.get("delta")
-        if delta is None and "text" in choice:  # the format of /v1/completions
-            delta = {"content": choice["text"]}
-        if not isinstance(delta, dict | None):
+        if delta is None:  # the format of /v1/completions, or no text, not even an empty one
+            delta = {"content": choice.get("text", False)}
+        if not isinstance(delta, dict):
             raise Fault(_NO_CHOICES)
-        self._has_choice = True
         self._reason = choice.get("finish_reason") or self._reason
-        content, thought = content_of(delta or {})
+        content, thought = content_of(delta)
         new = content if isinstance(content, str) else ""
-        self._has_text = self._has_text or isinstance(content, str)
-        self._has_others = self._has_others or delta is None or not isinstance(content, str | None)
+        self._contents.add(type(content))
         self._text += new
         self._reasoning += thought
-        if delta and isinstance(refused := delta.get("refusal"), str):
+        if isinstance(refused := delta.get("refusal"), str):
             self._refusal += refused
-        if delta and (calls := delta.get(CALLS)):
+        if calls := delta.get(CALLS):
             self._add_calls(calls)
         most = self.request.sampling.max_tokens
         if len(self._text) > 1000 + LONGEST_TOKEN * most:
             raise Fault(f"expected an answer of at most {most} tokens, found a longer one")
-        if self.on_piece is not None:
-            role = {} if self._shown_text or self.request.form is None else {"role": "assistant"}
-            if text := self._next_text(new):
-                self._show(role | {"content": text})
+        if self.on_piece is not None and (text := self._next_text(new)):
+            begins = self.request.form is not None and self.shown == text
+            self.on_piece({"delta": ({"role": "assistant"} if begins else {}) | {"content": text}})
 
     def _add_calls(self, parts: Any) -> None:
         """Add parts of tool calls, in normal form; skip malformed ones."""
@@ -215,14 +204,8 @@ class ReplyReader:
         end = found.start() if found else len(self._held)
         piece = whole_text(self._held[:end])
         self._held = self._held[end:]
-        self._shown_text += piece
+        self.shown += piece
         return piece
-
-    def _show(self, delta: dict[str, Any]) -> None:
-        """Pass a delta to `on_piece`, unless it is empty."""
-        if self.on_piece is not None and delta:
-            self.shown = True
-            self.on_piece({"delta": delta})
 
     @property
     def _stop(self) -> tuple[str, ...]:
@@ -240,7 +223,7 @@ class ReplyReader:
         """Return the completion once everything has arrived. Raises Fault if the reply is
         unusable.
         """
-        if not self._has_choice:
+        if not self._contents:
             raise refusal(_NO_CHOICES, self._other)
         counts = _tokens(self._usage)
         text, thoughts, cut = self._parted()
@@ -250,8 +233,8 @@ class ReplyReader:
         if self._refusal and whole is None:
             kind = "expected an answer, found a refusal"
             raise Fault(kind, meaning="filter", words=self._refusal)
-        if self.on_piece is not None:
-            self._show(self._rest(text, delta_of(whole["message"]) if whole else {}))
+        if self.on_piece is not None and (rest := self._rest(text, whole)):
+            self.on_piece({"delta": rest})
         if whole is not None:
             text, cut = whole_text(text_of(whole["message"])), False
         prompt, written, thought, known = counts or self._estimated(text, thoughts, cut)
@@ -293,37 +276,39 @@ class ReplyReader:
                 raise Fault(kind, meaning="filter", words=f"finish_reason {reason.lower()}")
             if ending == "failed":
                 raise Fault(kind)
-            if not answer and (self._has_others or ending != "ended"):
+            others = self._contents - {str, NoneType}  # such as references
+            if not answer and (others or ending != "ended"):
                 raise Fault(f"expected a text answer, found none, with finish_reason {shown}")
         return answer, thoughts, ending == "cut" and answer == text
 
     def _whole(self, text: str) -> dict[str, Any]:
         """Return the choice with this text as plain data."""
         # Next to calls, some servers send null and others an empty text: clients get what was sent.
-        empty = "" if self._has_text or not (self._calls or self._refusal) else None
+        empty = "" if str in self._contents or not (self._calls or self._refusal) else None
         message: dict[str, Any] = {"role": "assistant", "content": text or empty}
         message["refusal"] = self._refusal or None
         message |= {CALLS: self._calls} if self._calls else {}
         ending = {"finish_reason": self._reason, "logprobs": None}
         return {"index": 0, "message": message, **ending}
 
-    def _rest(self, text: str, whole: dict[str, Any]) -> dict[str, Any]:
-        """Return the part of a finished choice that was not shown: the rest of its text and, for a
-        request with a form, what isn't text, from the `whole` choice as a delta.
+    def _rest(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the part of a finished choice that was not shown, as a delta: the rest of its text
+        and, for a request with a form, what isn't text in the `whole` choice.
         """
-        if whole and not self._shown_text:
-            return whole
-        grown = text.startswith(self._shown_text) and not self._refusal
-        rest = text.removeprefix(self._shown_text) if grown else ""
-        more = {name: whole[name] for name in ("refusal", CALLS) if whole.get(name)}
-        return ({"content": rest} if rest else {}) | more
+        delta = delta_of(whole["message"]) if whole else {}
+        if delta and not self.shown:
+            return delta
+        grown = text.startswith(self.shown) and not self._refusal
+        delta["content"] = text.removeprefix(self.shown) if grown else ""
+        return {name: delta[name] for name in ("content", "refusal", CALLS) if delta.get(name)}
 
     def _estimated(self, text: str, thoughts: str, cut: bool) -> _Counts:
         """Return token counts estimated from the texts; a cut answer has as many as its bound."""
-        thought = estimate_tokens(thoughts)
-        written = TURN_TOKENS + estimate_tokens(text) + thought
-        most = self.request.sampling.max_tokens
-        return estimated_prompt(self.request.messages), most if cut else written, thought, 0
+        messages, most = self.request.messages, self.request.sampling.max_tokens
+        read = sum(TURN_TOKENS + estimate(each.whole or each.content) for each in messages)
+        thought = estimate(thoughts)
+        written = TURN_TOKENS + estimate(text) + thought
+        return read, most if cut else written, thought, 0
 
 
 @lru_cache(maxsize=64)
@@ -370,7 +355,7 @@ def _tokens(usage: dict[str, Any]) -> _Counts | None:
     (which is never 0) and completion. Raises Fault if one of these two is invalid; no answer is
     lost for the others.
     """
-    prompt, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    prompt, written = map(_count, map(usage.get, _USED))
     if INVALID in (prompt, written):
         raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
     if not prompt or written is None:
@@ -397,8 +382,3 @@ def _count(value: Any) -> int | None:
 def _detail(counts: Any, name: str) -> int:
     """Return one of these counts, or 0 if it isn't reported or is invalid."""
     return max(0, _count(counts.get(name)) or 0) if isinstance(counts, dict) else 0
-
-
-def estimated_prompt(messages: Sequence[Message]) -> int:
-    """Return the estimated number of tokens in a prompt."""
-    return sum(TURN_TOKENS + estimate_tokens(each.whole or each.content) for each in messages)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any, Literal
 
 import pandas as pd
@@ -70,7 +69,7 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
         "n_unscored": feedback.n_unscored,
         "latency_s": float(feedback.latency_s),
         "wall_s": feedback.wall_s,
-        **asdict(feedback.usage),
+        **feedback.usage._asdict(),
     }
 
 

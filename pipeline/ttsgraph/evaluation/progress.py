@@ -5,9 +5,11 @@ a clock, because the view measures the elapsed time.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ttsgraph.models.client import Usage
 
@@ -42,8 +44,7 @@ class BestScore:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class Expense:
+class Expense(NamedTuple):
     """Real expense of a search, over all its starts: dollars, tokens (of prompts and answers) and
     seconds.
     """
@@ -52,16 +53,11 @@ class Expense:
     tokens: int = 0
     wall_s: float = 0.0
 
-    # Each call adds up expenses, so field by field: `astuple` copies deeply.
-    def __add__(self, other: Expense) -> Expense:
-        return Expense(
-            self.dollars + other.dollars, self.tokens + other.tokens, self.wall_s + other.wall_s
-        )
+    def __add__(self, other: Expense) -> Expense:  # type: ignore[override]
+        return Expense(*map(operator.add, self, other))
 
     def __sub__(self, other: Expense) -> Expense:
-        return Expense(
-            self.dollars - other.dollars, self.tokens - other.tokens, self.wall_s - other.wall_s
-        )
+        return Expense(*map(operator.sub, self, other))
 
 
 Event = QuestionDone | IterationStart | BestScore | Expense | str

@@ -15,7 +15,7 @@ CALLS = "tool_calls"
 def normal_json(text: str) -> str | None:
     """Return JSON in a form that is the same for equal values, or None if the text is not JSON."""
     try:
-        return _written(json.loads(text, parse_constant=_no_number))
+        return _written(json.loads(text, parse_float=_number, parse_constant=_no_number))
     except (ValueError, RecursionError):
         return None
 
@@ -35,7 +35,7 @@ def calls_in(text: str) -> tuple[str, str] | None:
     if not text.startswith(f'{{"{CALLS}":['):
         return None
     try:
-        calls = json.loads(text)[CALLS]
+        calls = json.loads(text, parse_float=_number)[CALLS]
         return _written([call["name"] for call in calls]), _written(calls)
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
@@ -51,25 +51,19 @@ def delta_of(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(function: Mapping[str, Any]) -> dict[str, Any]:
     """Return a call's name and arguments; arguments that are not JSON remain text."""
-    arguments = function["arguments"]
-    known = normal_json(arguments)
-    return {
-        "name": function["name"],
-        "arguments": arguments if known is None else json.loads(known),
-    }
+    known = normal_json(function["arguments"])
+    arguments = function["arguments"] if known is None else json.loads(known)
+    return {"name": function["name"], "arguments": arguments}
 
 
 def _written(value: Any) -> str:
-    whole = _whole_numbers(value)
-    return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _whole_numbers(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _whole_numbers(inner) for key, inner in value.items()}
-    return [_whole_numbers(inner) for inner in value] if isinstance(value, list) else value
+def _number(digits: str) -> float:
+    """Return a number, as an int if it is whole."""
+    found = float(digits)
+    return int(found) if found.is_integer() else found
 
 
 def _no_number(name: str) -> float:

@@ -14,7 +14,7 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -223,30 +223,21 @@ class CachedClient(Wrapper):
         self, inner: Client, store: CallCache | None = None, calls: dict[str, Call] | None = None
     ) -> None:
         super().__init__(inner)
-        self._store = store
+        self.store = store
         self._calls = calls
         self._under_way: dict[str, asyncio.Future[Completion | Exception | None]] = {}
         self._put: set[str] = set()
-
-    def recording(
-        self, calls: dict[str, Call], limited: Callable[[Client], Client]
-    ) -> CachedClient:
-        """Return a client that uses the same store, records in `calls`, and limits its calls with
-        `limited`.
-        """
-        return CachedClient(limited(self._inner), self._store, calls)
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """Return the stored completion, or what the inner client returns. Raises PromptRefused if a
         refusal is stored; other failures are not stored.
         """
         key = request.key()
-        found: Completion | Exception | Awaitable[Completion] | None = None
-        if self._store is not None:
-            found = self._store.get(key)
+        found: Completion | Exception | Awaitable[Completion] | None
+        found = None if self.store is None else self.store.get(key)
         if found is None:
             try:
-                found = self._inner.begin(request)
+                found = self.inner.begin(request)
             except (CallFailed, NoAnswer) as failure:
                 found = failure
         if isinstance(found, (Completion, Exception)):
@@ -264,15 +255,15 @@ class CachedClient(Wrapper):
         ended = self._under_way[key] = asyncio.get_running_loop().create_future()
         outcome: Completion | Exception | None = None  # None if this call is cancelled
         try:
-            if self._store is not None and key in self._put:  # an equal call ended since `begin`
-                outcome = self._store.get(key)
+            if self.store is not None and key in self._put:  # an equal call ended since `begin`
+                outcome = self.store.get(key)
             if outcome is None:
                 try:
                     outcome = await call
                 except PromptRefused as refusal:  # the prompt is never sent again either
                     outcome = stored(refusal)
-                if self._store is not None:
-                    outcome = self._store.put(key, outcome, request.model)
+                if self.store is not None:
+                    outcome = self.store.put(key, outcome, request.model)
                     self._put.add(key)
         except Exception as failure:
             outcome = failure

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+import operator
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ttsgraph.base.errors import CallFailed, NoAnswer
 
@@ -84,7 +85,8 @@ class Request:
     @property
     def wishes(self) -> bool:
         """True if the request involves more than text messages and a text answer."""
-        return self.form is not None or any(message.whole for message in self.messages)
+        asked = self.form or self.schema
+        return asked is not None or any(message.whole for message in self.messages)
 
     def key(self) -> str:
         """Return the call's content key: a SHA-256 over everything that determines the distribution
@@ -154,10 +156,9 @@ class Completion:
         """Return a completion from the data of `to_list`, marked as cached; older stores omitted
         trailing values.
         """
-        text, prompt_tokens, completion_tokens, latency_s, *rest = plain
+        text, read, written, latency_s, *rest = plain
         reasoning, *more = rest[0] if rest else ("",)
-        counts = (prompt_tokens, completion_tokens, latency_s)
-        return cls(whole_text(text), *counts, True, whole_text(reasoning), *more)
+        return cls(whole_text(text), read, written, latency_s, True, whole_text(reasoning), *more)
 
 
 def estimate_tokens(text: str) -> int:
@@ -228,8 +229,7 @@ def roomier(request: Request) -> Request:
     return replace(request, sampling=replace(sampling, max_tokens=ROOM * sampling.max_tokens))
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Tokens, dollars and number of calls, cached or not; `spent_dollars` excludes cached calls.
     Two usages are added with `+`.
     """
@@ -241,15 +241,8 @@ class Usage:
     calls: int = 0
     cached_calls: int = 0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.dollars + other.dollars,
-            self.spent_dollars + other.spent_dollars,
-            self.calls + other.calls,
-            self.cached_calls + other.cached_calls,
-        )
+    def __add__(self, other: Usage) -> Usage:  # type: ignore[override]
+        return Usage(*map(operator.add, self, other))
 
 
 @dataclass(slots=True)
@@ -343,24 +336,16 @@ class Wrapper(Client):
     """Client that wraps another one, and closes it."""
 
     def __init__(self, inner: Client) -> None:
-        self._inner = inner
+        self.inner = inner
 
     async def aclose(self) -> None:
         """Close the inner client."""
-        await self._inner.aclose()
+        await self.inner.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class AgentReply:
-    """An agent model's completion and its price in dollars."""
-
-    completion: Completion
-    dollars: float
-
-
-Chat = Callable[[Sequence[Message], str, str], AgentReply]
+Chat = Callable[[Sequence[Message], str, str], tuple[Completion, float]]
 """Function that calls an agent's model. Its arguments are the messages, and the name and the JSON
-schema of the answer.
+schema of the answer; it returns the completion and its price in dollars.
 """
 
 

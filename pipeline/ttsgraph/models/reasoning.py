@@ -1,14 +1,16 @@
 """Separation of a model's reasoning from its answer; reasoning is billed, but not passed on."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+_TAGS = ("think", "thinking", "thought", "reasoning", "seed:think")
+"""Tags around reasoning: of DeepSeek, Qwen and GLM (think), EXAONE and Gemini (thought), Reka
+(reasoning), and Seed-OSS.
+"""
+
 THOUGHT_MARKS = (
-    ("<think>", "</think>"),  # DeepSeek, Qwen, GLM
-    ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),  # EXAONE, Gemini
-    ("<reasoning>", "</reasoning>"),  # Reka
-    ("<seed:think>", "</seed:think>"),  # Seed-OSS
+    *((f"<{tag}>", f"</{tag}>") for tag in _TAGS),
     ("[THINK]", "[/THINK]"),  # Magistral
     ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A
     ("<|begin_of_thought|>", "<|end_of_thought|>"),  # OpenThinker, Sky-T1
@@ -29,14 +31,9 @@ _FIRST_LETTERS = frozenset(begin[0] for begin, _ in THOUGHT_MARKS)
 _ALSO_WORDS = ("analysis",)
 """Start marks that are also words: without their end mark they belong to the answer."""
 
-_TURN_MARKS = (
-    "<|START_RESPONSE|>",
-    "<|END_RESPONSE|>",
-    "<|end|>",
-    "<|return|>",
-    "<|start|>assistant",
-    "<|begin_of_solution|>",
-    "<|end_of_solution|>",
+_TURN_MARKS = re.compile(
+    r"<\|(START_RESPONSE|END_RESPONSE|end|return|begin_of_solution|end_of_solution)\|>"
+    r"|<\|start\|>assistant"
 )
 """Turn marks around reasoning and answer that some servers leave in the text."""
 
@@ -57,12 +54,12 @@ def without_thoughts(text: str) -> tuple[str, str]:
     for begin, end in THOUGHT_MARKS if head[:1] in _FIRST_LETTERS else ():
         if head.startswith(begin) and (end in head or begin not in _ALSO_WORDS):
             thought, _, answer = head.removeprefix(begin).partition(end)
-            return _unmarked(answer).lstrip(), _unmarked(thought).strip()
+            return _TURN_MARKS.sub("", answer).lstrip(), _TURN_MARKS.sub("", thought).strip()
     ends = [end for end in _ENDS_ALONE if end in text]
     if not ends:
         return text, ""
     thought, _, answer = text.partition(min(ends, key=text.find))
-    return _unmarked(answer).lstrip(), thought.strip()
+    return _TURN_MARKS.sub("", answer).lstrip(), thought.strip()
 
 
 def without_end(text: str) -> str:
@@ -87,8 +84,7 @@ def content_of(message: Mapping[str, Any]) -> tuple[Any, str]:
     Content that is neither text nor parts of text is returned unchanged.
     """
     content = message.get("content")
-    said = [text for key in _KEYS if isinstance(text := message.get(key), str) and text]
-    reasoning = said[0] if said else ""
+    reasoning = next((t for key in _KEYS if isinstance(t := message.get(key), str) and t), "")
     if isinstance(content, str):
         return content, reasoning
     texts: list[str] = []
@@ -112,9 +108,3 @@ def _add_part(part: Any, texts: list[str], thoughts: list[str]) -> None:
         thinks = part.get("type") in ("thinking", "reasoning")
         inner = next((part[key] for key in ("thinking", "reasoning", "text") if key in part), None)
         _add_part(inner, thoughts if thinks else texts, thoughts)
-
-
-def _unmarked(text: str) -> str:
-    for mark in _TURN_MARKS:
-        text = text.replace(mark, "")
-    return text

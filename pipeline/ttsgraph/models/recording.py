@@ -99,15 +99,9 @@ def write_calls(calls: Calls, path: Path) -> None:
     import pyarrow.parquet as pq
 
     rows = [_row(key, calls[key]) for key in sorted(calls)]
-    content = io.BytesIO()
-    pq.write_table(
-        pa.Table.from_pylist(rows, _schema()),
-        content,
-        compression="zstd",
-        compression_level=9,
-        use_dictionary=["model", "text", "failure"],
-        write_statistics=False,
-    )
+    table, content = pa.Table.from_pylist(rows, _schema()), io.BytesIO()
+    packed = {"compression": "zstd", "compression_level": 9, "write_statistics": False}
+    pq.write_table(table, content, use_dictionary=["model", "text", "failure"], **packed)
     write_bytes(path, content.getvalue())
 
 
@@ -128,7 +122,7 @@ def read_calls(path: Path | BinaryIO) -> dict[str, Call]:
 def _row(key: str, call: Call) -> dict[str, Any]:
     done, failure = call.outcome, ""
     if not isinstance(done, Completion):
-        failure = next(kind for kind, error in _FAILURES.items() if type(done) is error)
+        failure = next(kind for kind, error in _FAILURES.items() if isinstance(done, error))
         done = Completion(str(done), 0, 0, 0.0)
     values = {name: getattr(done, name) for name in _TOLD}
     return {"key": bytes.fromhex(key), "model": call.model, "failure": failure, **values}

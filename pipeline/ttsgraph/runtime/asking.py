@@ -3,14 +3,13 @@ model, within limits and with every call recorded.
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from functools import partial
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.judging import checked
 from ttsgraph.models.cache import CachedClient
-from ttsgraph.models.client import Chat, Client
+from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Call
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient, lines_of
@@ -35,16 +34,12 @@ async def asking(
     `open_client`, `open_agent` and `checked`.
     """
     profile, task, shots = project.profile, project.task, project.questions["shots"]
-    opened: AbstractAsyncContextManager[CachedClient] = open_client(profile, state)
-    if client is not None:
-        opened = nullcontext(CachedClient(client))
-    speaking: AbstractAsyncContextManager[Chat | None] = nullcontext()
-    if agent:
-        speaking = open_agent(profile, state, meter, calls)
+    opened = nullcontext(CachedClient(client)) if client else open_client(profile, state)
+    speaking = open_agent(profile, state, meter, calls, agent)
     async with opened as cached, meter.watched(), speaking as speak:
         environment = environment_for(profile, task, cached, shots)
-        limited = partial(MeteredClient, meter=meter, pool=environment.paid)
-        environment.client = cached.recording(calls, limited)
+        metered = MeteredClient(cached.inner, meter, environment.paid)
+        environment.client = CachedClient(metered, cached.store, calls)
         if report := await checked(environment.task, environment.client):
             say(report)
         try:

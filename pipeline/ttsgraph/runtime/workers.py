@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.base.waiting import together
 from ttsgraph.evaluation.environment import Environment, Feedback, Job, QuestionResult, feedback_of
 from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone, ignore
-from ttsgraph.models.cache import CallCache
+from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Call, Calls
 from ttsgraph.runtime.clients import open_client
@@ -47,16 +47,16 @@ StoreAddress = tuple[tuple[str, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class WorkContext:
-    """Data shared by all pieces of a search: profile and examples (JSON), task, state folder, code
-    version, and the address and key of the process that searches.
+    """Data shared by all pieces of a search: profile and examples (JSON), task, the address and key
+    of the process that searches, its state folder, and its code version.
     """
 
     profile: str
     task: str
     shots: str
-    state: str
-    code: str
-    asks: StoreAddress | None = None
+    asks: StoreAddress | None
+    state: str = field(default_factory=lambda: str(STATE.resolve()))
+    code: str = field(default_factory=code_digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +136,11 @@ def owners_store(asks: StoreAddress) -> CallCache:
 
 
 def order_of(
-    profile: Profile,
-    task: str,
-    shots: Sequence[Question],
-    state: Path,
-    asks: StoreAddress | None = None,
+    profile: Profile, task: str, shots: Sequence[Question], asks: StoreAddress | None = None
 ) -> WorkContext:
     """Return the data that workers need for this task."""
-    return WorkContext(
-        profile.model_dump_json(exclude_none=True),
-        task,
-        json.dumps([asdict(shot) for shot in shots]),
-        str(state.resolve()),
-        code_digest(),
-        asks=asks,
-    )
+    examples = json.dumps([asdict(shot) for shot in shots])
+    return WorkContext(profile.model_dump_json(exclude_none=True), task, examples, asks)
 
 
 def environment_for(
@@ -162,14 +152,9 @@ def environment_for(
     settings = profile.task(task)
     weaker, verdicts = profile.sandbox.accept_weaker, STATE / "verdicts.db"
     grader = get_grader(settings.kind, weaker, settings.grading, verdicts)
-    return Environment(
-        grader,
-        settings.prompt.prompt(grader, shots),
-        settings.sampling.sampling(),
-        profile.model_pool(task),
-        client,
-        waves=profile.budget.wave,
-    )
+    prompt, sampling = settings.prompt.prompt(grader, shots), settings.sampling.sampling()
+    pool, waves = profile.model_pool(task), profile.budget.wave
+    return Environment(grader, prompt, sampling, pool, client, waves=waves)
 
 
 class SpreadEnvironment(Environment):
@@ -189,11 +174,8 @@ class SpreadEnvironment(Environment):
         meter: Meter,
     ) -> None:
         vars(self).update(vars(local))
-        self._order = order
-        self._carry = carry
-        self._workers = workers
-        self._calls = calls
-        self._meter = meter
+        self._order, self._carry, self._workers = order, carry, workers
+        self._calls, self._meter = calls, meter
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """Evaluate all jobs, like `Environment.evaluate_all`. Also raises a worker's failure, and
@@ -265,8 +247,8 @@ class Worker:
         """Answer and grade the questions of a piece."""
         meter = Meter(work.limits, work.spent)
         calls: dict[str, Call] = {}
-        limited = partial(MeteredClient, meter=meter, pool=self._environment.paid)
-        client = self._client.recording(calls, limited)
+        metered = MeteredClient(self._client.inner, meter, self._environment.paid)
+        client = CachedClient(metered, self._client.store, calls)
         environment = self._environment.altered(client=client, grade_nodes=work.grade_nodes)
         try:
             results = await together(environment.results(*job) for job in work.jobs)

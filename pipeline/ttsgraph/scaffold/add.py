@@ -19,7 +19,7 @@ from ttsgraph.base.secrets import refuse_secrets
 from ttsgraph.base.state import STATE
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Message
-from ttsgraph.runtime.limits import PROJECT, Account, counted
+from ttsgraph.runtime.limits import counted, project_account
 from ttsgraph.scaffold import providers
 from ttsgraph.scaffold.cells import json_lines
 from ttsgraph.scaffold.providers import ProbedModel, Provider
@@ -121,7 +121,7 @@ def add(profile: str, wanted: Additions) -> list[str]:
         )
     if wanted.provider is None and wanted.questions is None:
         raise InputError("expected --url (for models), --questions or both, found neither")
-    with locked(STATE / "spending"):  # a run in progress holds the same lock
+    with locked(STATE / "spent"):  # a run in progress holds the same lock
         return _Project(Path(), profile, {}).add(wanted)
 
 
@@ -246,7 +246,7 @@ class _Project:
         for path, content in self.files.items():
             write_text(self.folder / path, content)
         spent = (counted(call, each.price.of(call)) for each in found for call in each.calls)
-        account = Account(self.folder / STATE / "spent.json", PROJECT)
+        account = project_account(self.folder / STATE)
         account.write(sum(spent, account.read()))
 
 

@@ -195,7 +195,7 @@ class Answering:
             messages = self.requests[i].messages
             read = estimate_tokens("\n".join(each.whole or each.content for each in messages))
             written = 0
-        expected = replace(usage_of(Completion("", read, written, 0.0), spec), calls=0)
+        expected = usage_of(Completion("", read, written, 0.0), spec)._replace(calls=0)
         return sum([expected] * abandoned, used)
 
     def _abandoned(self, i: int) -> int:

@@ -18,7 +18,7 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import AgentReply, Completion
+from ttsgraph.models.client import Completion
 from ttsgraph.searching.agent.base import family_size_trials
 from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.loop import Bench, find
@@ -60,9 +60,9 @@ def ran(profile):
     brief = scored(profile, world, 18.0)
     trace = environment.trace = []
 
-    def speak(messages: Any, name: str, schema: str) -> AgentReply:
+    def speak(messages: Any, name: str, schema: str) -> tuple[Completion, float]:
         trace.append((name, messages[0].content))
-        return AgentReply(Completion(json.dumps(ANSWERS[name]), 1, 1, 0.0), 0.0)
+        return Completion(json.dumps(ANSWERS[name]), 1, 1, 0.0), 0.0
 
     plain = {"evidence": False, "proposes": False}
     agent = settings(base_url="http://127.0.0.1:9", price=0, **plain)

@@ -164,15 +164,14 @@ class LLMAgent(HeuristicAgent):
         first = Message("user", prompt)
         messages = news = [first]
         for attempt in range(1, base.ANSWERS + 1):
-            reply = self._speak(messages, stage, schema)
-            done = reply.completion
+            done, dollars = self._speak(messages, stage, schema)
             answer, problems = answers.read_answer(done.text, kind, *known)
             if problems and done.completion_tokens >= self.settings.max_tokens:
                 problems.insert(0, f"it was cut off at {done.completion_tokens} tokens; write less")
             again = attempt < base.ANSWERS and bool(problems)
             applied = {} if again else answer.model_dump(mode="json")
             told = [{"role": message.role, "content": message.content} for message in news]
-            spent = done.prompt_tokens, done.completion_tokens, reply.dollars, done.latency_s
+            spent = done.prompt_tokens, done.completion_tokens, dollars, done.latency_s
             said = stage, attempt, told, done.text, applied, problems
             self._exchanges.append(base.Exchange(*said, *spent, done.cached))
             if not again:
