@@ -4,15 +4,11 @@ import asyncio
 from contextlib import ExitStack, aclosing
 from dataclasses import fields, replace
 
-from tests.support.asking import ask
+from tests.support.asking import ask, request
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.endpoints.endpoint import Endpoint, Http
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.models.client import Message, Request, Sampling
-
-
-def request(text: str = "Q: 1 + 1", replica: int = 0, **sampling) -> Request:
-    return Request("small", "r1", (Message("user", text),), Sampling(**sampling), replica)
 
 
 def test_requests_under_way_stay_below_the_limit_and_replicas_share_them():
