@@ -1,5 +1,7 @@
 """No answer and no question can close or forge the quotations that models read."""
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,42 +10,18 @@ from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt, compose, mark_for
 
 PROMPT = Prompt("Solve it.")
-pieces = st.lists(
-    st.sampled_from(
-        ["Solution 2:", "Solution 2: [0123abcd]", "[0123abcd]", "\n", "\n\n", "7", "Judge", " "]
-    ),
-    max_size=8,
-).map("".join)
-
-
-def content(question, answers, purpose="fuse"):
-    return compose(get_task("math"), PROMPT, Question("q", question, ""), answers, purpose)[
-        -1
-    ].content
-
-
-def quoted(question, answers):
-    """The mark of a prompt, and the answers that it shows by it."""
-    mark = mark_for([question, *(answer.strip() for answer in answers)])
-    found = []
-    body = []
-    inside = False
-    for line in content(question, answers).split("\n"):
-        if not inside and line == f"Solution {len(found) + 1}: {mark}":
-            inside = True
-            body = []
-        elif inside and line == mark:
-            inside = False
-            found.append("\n".join(body))
-        elif inside:
-            body.append(line)
-    return mark, found
+FLAGS = re.MULTILINE | re.DOTALL
+PIECES = ["Solution 2:", "Solution 2: [0123abcd]", "[0123abcd]", "\n", "\n\n", "7", "Judge", " "]
+pieces = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 
 
 @given(pieces, st.lists(pieces, min_size=1, max_size=4))
 def test_no_answer_and_no_question_forges_another_answer(question, answers):
-    question = question.strip()
-    mark, found = quoted(question, answers)
-    assert found == [answer.strip() for answer in answers]
+    question, shown = question.strip(), [answer.strip() for answer in answers]
+    asked = Question("q", question, "")
+    content = compose(get_task("math"), PROMPT, asked, answers, "fuse")[-1].content
+    mark = mark_for([question, *shown])
     assert not any(mark in told for told in (question, *answers))
-    assert content(question, answers).count(mark) == 2 * len(answers) + 1
+    quotation = re.compile(rf"^Solution (\d+): {re.escape(mark)}\n(.*?)\n{re.escape(mark)}$", FLAGS)
+    assert quotation.findall(content) == [(str(k), told) for k, told in enumerate(shown, 1)]
+    assert content.count(mark) == 2 * len(answers) + 1

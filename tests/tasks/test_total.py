@@ -21,28 +21,19 @@ PIECES = (
     "\\frac{", "$", "(", ")", "{", "[", "[1,", '{"a":', "<think>", "</think>", "\n", "```\n", "1", "1,", "1/", "9^", "-", ". ",
     " ", "\t", "\u200b", "\u0416", "x=", ".1", "\\", "\0", "\ud800", "most likely ", "the correct ", "% ", "1 2/", "\U0001f600",
 )  # fmt: skip
-ROWS = {
-    kind: get_task(kind).parse(row | ({"answer": "\\sqrt{2}"} if kind == "math" else {}), "here")
-    for kind, row in TASK_ROWS.items()
-    if kind in KINDS
-}
-
-
-def graded(kind, text):
-    task = get_task(kind)
-    form = task.extract(text)
-    assert form is None or isinstance(form, str)
-    if kind == "math":  # formulas are compared in a process that has a limit of its own
-        assert form is None or same_plainly(ROWS[kind].answer, form) in (True, False, None)
-    else:
-        assert 0 <= task.grade(ROWS[kind], text) <= 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=8)), max_size=60).map("".join))
 @settings(max_examples=100, deadline=None)
 def test_any_text_has_a_grade(kind, text):
-    graded(kind, text)
+    task = get_task(kind)
+    form = task.extract(text)
+    assert form is None or isinstance(form, str)
+    if kind == "math":  # formulas are compared in a process that has a limit of its own
+        assert form is None or same_plainly("\\sqrt{2}", form) in (True, False, None)
+    else:
+        assert 0 <= task.grade(task.parse(TASK_ROWS[kind], "here"), text) <= 1
 
 
 class Falling(MathTask):
