@@ -1,7 +1,5 @@
 """A history is read as it was written, or not at all."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,19 +19,13 @@ json_values = st.recursive(
 )
 
 
-SHARED = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+entry_lists = st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=5)
+SHARED = [HealthCheck.function_scoped_fixture]
 
 
-@given(
-    entries=st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=5),
-    data=st.data(),
-)
-@SHARED
-def test_a_history_is_read_as_it_was_written_or_not_at_all(
-    tmp_path: Path, entries: list[dict], data: st.DataObject
-) -> None:
+@given(entries=entry_lists, data=st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=SHARED)
+def test_a_history_is_read_as_it_was_written_or_not_at_all(tmp_path, entries, data):
     path = tmp_path / "history.jsonl"
     write_history(entries, path)
     assert read_history(path) == without_bookkeeping(entries)

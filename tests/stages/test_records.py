@@ -76,13 +76,14 @@ def same(first: Any, second: Any) -> bool:
 
 
 @contextmanager
-def restored(path: Path) -> Iterator[bytes]:
-    """The content of a file, which is the same again afterwards."""
-    content = path.read_bytes()
-    try:
-        yield content
-    finally:
-        path.write_bytes(content)
+def restored(folder: Path, path: Path) -> Iterator[bytes]:
+    """The content of a file of a project, which is the same again afterwards."""
+    with chdir(folder):
+        content = path.read_bytes()
+        try:
+            yield content
+        finally:
+            path.write_bytes(content)
 
 
 def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path):
@@ -134,7 +135,7 @@ def content_of(path: Path) -> Any:
 
 @pytest.mark.parametrize("path", DAMAGED, ids=lambda path: path.name)
 def test_a_damaged_file_of_a_stage_is_read_right_or_told(copied, path):
-    with chdir(copied.folder), restored(path) as content:
+    with restored(copied.folder, path) as content:
         expected = content_of(path)
 
         @settings(max_examples=60, deadline=None)
@@ -155,22 +156,19 @@ def test_a_damaged_file_of_a_stage_is_read_right_or_told(copied, path):
 
 
 def run(command: str) -> None:
-    """Run the command of a stage, as a message gives it, in this process."""
-    words = shlex.split(command)
-    assert words[:2] == ["python", "-m"], command
-    options = {words[k].removeprefix("--"): words[k + 1] for k in range(3, len(words), 2)}
-    flow_of(words[2].removeprefix("ttsgraph_flows."))(**options)
+    """Run a stage with its options, as a message gives them, in this process."""
+    stage, *options = shlex.split(command)
+    flow_of(stage)(**dict(zip([name[2:] for name in options[::2]], options[1::2], strict=True)))
 
 
-SEARCH = "python -m ttsgraph_flows.search --task math --method random"
-EVALUATE = "python -m ttsgraph_flows.evaluate --task math --method random"
+SEARCHED = "--task math --method random"
 CASES = [
-    ("python -m ttsgraph_flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
-    ("python -m ttsgraph_flows.init_instances --task math", RESULTS / "pilot.parquet", b""),
-    (SEARCH, RESULTS / "start.json", lambda content: content[:99] + b"?" + content[100:]),
-    (EVALUATE, METHOD / "trajectory.csv", None),
-    (EVALUATE, METHOD / "history.jsonl", lambda content: content[: len(content) // 2]),
-    ("python -m ttsgraph_flows.report", METHOD / "verdict.json", b"{}"),
+    ("profile --task math", DATA / "questions.parquet", b"PAR1"),
+    ("init_instances --task math", RESULTS / "pilot.parquet", b""),
+    (f"search {SEARCHED}", RESULTS / "start.json", lambda kept: kept[:99] + b"?" + kept[100:]),
+    (f"evaluate {SEARCHED}", METHOD / "trajectory.csv", None),
+    (f"evaluate {SEARCHED}", METHOD / "history.jsonl", lambda kept: kept[: len(kept) // 2]),
+    ("report", METHOD / "verdict.json", b"{}"),
 ]
 
 
@@ -179,7 +177,7 @@ CASES = [
     ("command", "path", "damage"), CASES, ids=lambda value: getattr(value, "name", None)
 )
 def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
-    with chdir(copied.folder), restored(path) as content:
+    with restored(copied.folder, path) as content:
         expected = content_of(path)
         path.unlink()
         if damage is not None:
@@ -189,7 +187,7 @@ def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
         said = str(caught.value)
         if "move the file away" in said:
             path.rename(path.with_name("away"))
-        if advised := re.search(r"`(python -m ttsgraph_flows\.[^`]*)`", said):
+        if advised := re.search(r"`python -m ttsgraph_flows\.([^`]*)`", said):
             run(advised[1])
         run(command)
         assert same(content_of(path), expected)
@@ -198,7 +196,7 @@ def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
 @pytest.mark.slow
 def test_a_graph_that_is_not_the_found_one_is_told(copied):
     path = METHOD / "graph.json"
-    with chdir(copied.folder), restored(path) as content:
+    with restored(copied.folder, path) as content:
         model = CollaborationGraph.from_json(content.decode()).nodes[0].model
         path.write_bytes(content.replace(model.encode(), b"another", 1))
         with pytest.raises(DataError, match="not the one that the search found"):
