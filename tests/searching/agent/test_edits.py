@@ -104,13 +104,11 @@ ILLEGAL_WHERE_OPEN = [
 )
 def test_illegal_edits_are_refused_with_the_reason_and_change_nothing(make, edits, reason):
     d = make()
-    before = make().edge_probabilities(), make().role_preferences(), make().model_probabilities()
     proposal, refused = applied(d, edits)
     assert (proposal, len(refused)) == (None, 1)
     assert re.search(reason, refused[0])
-    after = d.edge_probabilities(), d.role_preferences(), d.model_probabilities()
-    for old, new in zip(before, after, strict=True):
-        assert new == pytest.approx(old)
+    for table in ("edge_probabilities", "role_preferences", "model_probabilities"):
+        assert getattr(d, table)() == pytest.approx(getattr(make(), table)())
 
 
 def test_a_proposal_names_any_model_of_the_pool_where_models_are_open():
