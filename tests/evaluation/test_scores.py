@@ -12,14 +12,9 @@ from scipy.stats import binomtest, ttest_1samp
 
 from lab.study.over_seeds import mean_of
 from ttsgraph.base.errors import CallFailed, SettingsError
+from ttsgraph.evaluation import environment
 from ttsgraph.evaluation.compare import Difference, paired, paired_flips_p, shrunk
-from ttsgraph.evaluation.environment import (
-    Feedback,
-    Grader,
-    NodeResult,
-    QuestionResult,
-    mean_interval,
-)
+from ttsgraph.evaluation.environment import Feedback, Grader, QuestionResult, mean_interval
 from ttsgraph.evaluation.objective import Objective, pareto_front
 from ttsgraph.graphs.topologies import single
 from ttsgraph.searching.response.evidence import Evidence, passing_grade
@@ -83,7 +78,9 @@ def test_evidence_takes_the_mean_score_of_graded_answers():
     questions = [Question(f"q{k}", "?", "x") for k in range(3)]
     evidence = Evidence(questions)
     results = feedback(0.2, True, 0.9).results
-    graded = (replace(each, nodes={0: NodeResult(each.correct, "x")}) for each in results)
+    graded = (
+        replace(each, nodes={0: environment.NodeResult(each.correct, "x")}) for each in results
+    )
     evidence.add(single("m"), Feedback(tuple(graded)))
     assert evidence.graphs[single("m")].right.tolist() == [0.2, 1.0, 0.9]
 
