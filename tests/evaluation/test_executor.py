@@ -1,4 +1,4 @@
-"""How graphs are run: what is asked when, what failures do, and refusals, which are no wrong answers."""
+"""How graphs are run: what is asked when, and what failures and refusals come to."""
 
 import asyncio
 import gc
