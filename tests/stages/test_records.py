@@ -88,13 +88,16 @@ def restored(folder: Path, path: Path) -> Iterator[bytes]:
             path.write_bytes(content)
 
 
+SHARED = [HealthCheck.function_scoped_fixture]
+
+
 def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path):
     with pytest.raises(InputError, match="missing key 'counts'"):
         write_record(StartRecord, tmp_path / "start.json", {})
     assert not list(tmp_path.iterdir())
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=SHARED)
 @given(data=st.data())
 @example(data=None)
 def test_what_was_kept_is_there_as_it_was_or_not_at_all(tmp_path, data):
@@ -205,19 +208,15 @@ def test_a_graph_that_is_not_the_found_one_is_told(copied):
             read_found(METHOD)
 
 
+numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
+    st.none() | st.booleans() | numbers | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
 
 
 entry_lists = st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=5)
-SHARED = [HealthCheck.function_scoped_fixture]
 
 
 @given(entries=entry_lists, data=st.data())

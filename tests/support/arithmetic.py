@@ -21,12 +21,9 @@ from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt
 
-LAPTOP_POOL = ModelPool(
-    (
-        ModelSpec("small", "a", 1e8, 1e8, 10, 500, Price(0.01, 0.01)),
-        ModelSpec("large", "b", 3e8, 3e8, 20, 800, Price(0.03, 0.03)),
-    )
-)
+SMALL = ModelSpec("small", "a", 1e8, 1e8, 10, 500, Price(0.01, 0.01))
+LARGE = ModelSpec("large", "b", 3e8, 3e8, 20, 800, Price(0.03, 0.03))
+LAPTOP_POOL = ModelPool((SMALL, LARGE))
 COST = CostModel(LAPTOP_POOL, Lengths(60, 5))
 BRIEF = Brief("math", Budget(COST, 8.0, 12), {"small": 0.35, "large": 0.45}, ("assistant", "voter"))
 

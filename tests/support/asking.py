@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from tests.support.stub_server import Answer, Misbehave, StubServer, serve
@@ -51,11 +52,9 @@ def ask(
     async def run() -> list[Any]:
         async with aclosing(around(OpenAIClient(served, policy, habits))) as client:
             made = client.complete if begin is None else begin(client.begin)
-            calls = (
-                made(request) if on_piece is None else client.stream(request, on_piece)
-                for request in requests
-            )
-            return await asyncio.gather(*calls, return_exceptions=True)
+            if on_piece is not None:
+                made = partial(client.stream, on_piece=on_piece)
+            return await asyncio.gather(*map(made, requests), return_exceptions=True)
 
     return asyncio.run(run())
 

@@ -255,13 +255,9 @@ def ask(url: str, text: str = "3 + 4", **parameters: Any) -> Any:
 def post(url: str, body: Any, **headers: str) -> httpx.Response:
     """The response to a chat request with this body, plain data or bytes."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx.post(
-        f"{url}/v1/chat/completions",
-        content=content,
-        headers={"content-type": "application/json"} | headers,
-        verify=CERTIFICATES,
-        timeout=HANGS_S,
-    )
+    sent = {"content": content, "headers": {"content-type": "application/json"} | headers}
+    to = f"{url}/v1/chat/completions"
+    return httpx.post(to, **sent, verify=CERTIFICATES, timeout=HANGS_S)
 
 
 @contextmanager

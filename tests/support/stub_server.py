@@ -76,15 +76,11 @@ def answered(
     text: str, model: str = "m", count: int = 0, prompt_tokens: int = 1, written: int = 1
 ) -> dict[str, Any]:
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": written}
+    usage["total_tokens"] = prompt_tokens + written
     message = {"role": "assistant", "content": text}
-    return {
-        "id": f"stub-{count}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-        "usage": usage | {"total_tokens": prompt_tokens + written},
-    }
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    frame = {"id": f"stub-{count}", "object": "chat.completion", "created": 0, "model": model}
+    return frame | {"choices": [choice], "usage": usage}
 
 
 class Server(ThreadingHTTPServer):

@@ -193,12 +193,8 @@ def test_wrong_settings_are_refused(settings, message):
 
 
 def test_equal_questions_are_kept_once_and_ids_are_unique(tmp_path):
-    rows = [
-        {"id": "a", "question": "1?", "answer": 1},
-        {"id": "b", "question": "1?", "answer": 2},
-        {"id": "a", "question": "2?", "answer": 2},
-        {"question": "3?", "answer": 3},
-    ]
+    rows = [{"id": "a", "question": "1?", "answer": 1}, {"id": "b", "question": "1?", "answer": 2}]
+    rows += [{"id": "a", "question": "2?", "answer": 2}, {"question": "3?", "answer": 3}]
     questions = questions_of(MATH, tmp_path / "q.jsonl", rows)
     assert [(q.text, q.answer) for q in questions] == [("1?", "1"), ("2?", "2"), ("3?", "3")]
     assert len({q.id for q in questions}) == 3

@@ -92,16 +92,12 @@ ILLEGAL = [
     (graph([(7, "voter", L3)]), "predecessor"),
     (graph(DENSE, *map(list, combinations(range(8), 2))), "over the budget 40"),
 ]
-ILLEGAL_WHERE_OPEN = [
-    (model(2, ("gpt", 0.5)), "found 'gpt'"),
-    (graph([(2, "assistant", "gpt")]), "gpt.*llama-3.2-1b"),
-]
+ILLEGAL_WHERE_OPEN = [(model(2, ("gpt", 0.5)), "found 'gpt'")]
+ILLEGAL_WHERE_OPEN += [(graph([(2, "assistant", "gpt")]), "gpt.*llama-3.2-1b")]
+CASES = [*((fixed, *case) for case in ILLEGAL), *((opened, *case) for case in ILLEGAL_WHERE_OPEN)]
 
 
-@pytest.mark.parametrize(
-    ("make", "edits", "reason"),
-    [*((fixed, *case) for case in ILLEGAL), *((opened, *case) for case in ILLEGAL_WHERE_OPEN)],
-)
+@pytest.mark.parametrize(("make", "edits", "reason"), CASES)
 def test_illegal_edits_are_refused_with_the_reason_and_change_nothing(make, edits, reason):
     d = make()
     proposal, refused = applied(d, edits)
