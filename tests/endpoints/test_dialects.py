@@ -159,9 +159,7 @@ def asked(thinks: int, tells: bool = True) -> tuple[Completion, list[int]]:
         (10_000, "", [100, 100 * ROOM], 100 + 100 * ROOM),
     ],
 )
-def test_a_cut_answer_is_asked_for_once_more_with_room_and_both_are_paid(
-    thinks, text, bounds, tokens
-):
+def test_a_cut_answer_is_asked_once_more_with_room_and_both_are_paid(thinks, text, bounds, tokens):
     found, asked_for = asked(thinks)
     assert (found.text, found.cut, found.completion_tokens) == (text, not text, tokens)
     assert asked_for == bounds

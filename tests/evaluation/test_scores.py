@@ -61,9 +61,7 @@ def test_two_graphs_with_scores_are_compared_by_their_differences():
 
 
 @given(st.floats(-1, 1), st.floats(0.001, 1), st.floats(-1, 1), st.floats(0.001, 1))
-def test_what_was_measured_and_what_is_expected_meet_nearer_to_the_surer_one(
-    measured, error, mean, spread
-):
+def test_measured_and_expected_meet_nearer_to_the_surer_one(measured, error, mean, spread):
     found = shrunk(measured, error**2, Difference(mean, spread))
     assert min(measured, mean) - 1e-9 <= found.mean <= max(measured, mean) + 1e-9
     assert found.spread < min(error, spread)

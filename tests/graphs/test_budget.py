@@ -87,9 +87,7 @@ budgets = st.floats(0.0, 40.0).map(lambda extra: FLOPS.single("llama-3.1-8b") + 
 
 @SLOWLY
 @given(wirings(), budgets, st.floats(0.0, 20.0), st.sampled_from((2, 1, 3, 8)))
-def test_trimming_keeps_the_budget_the_sink_and_forward_edges_and_adds_nothing(
-    wiring, budget, more, most
-):
+def test_trimming_keeps_budget_sink_and_forward_edges_and_adds_nothing(wiring, budget, more, most):
     nodes, before = wiring
     graph = Budget(FLOPS, budget, most).pruned(nodes, before)
     check_roles(graph)

@@ -18,9 +18,7 @@ ROLES = ("assistant", "fuser", "voter")
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "llama-3.2-3b")
 
 
-def random_distribution(
-    n: int, seed: int = 0, scale: float = 1.0, alpha: float = 1.1
-) -> GraphDistribution:
+def random_distribution(n, seed=0, scale=1.0, alpha=1.1) -> GraphDistribution:
     rng = np.random.default_rng(seed)
     tables = [scale * rng.normal(size=(n, width)) for width in (n, len(ROLES), len(MODELS))]
     return GraphDistribution(ROLES, MODELS, *tables, rng, alpha)

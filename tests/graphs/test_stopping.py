@@ -117,9 +117,7 @@ CASCADE = with_sink(topologies.parallel([*"mmmnn"], "m", "voter"), gate=Gate(0.0
         (CASCADE, "787", "9", 2, 1.0),
     ],
 )
-def test_a_gate_asks_what_is_behind_it_only_where_answers_differ(
-    graph, replies, text, dear, seconds
-):
+def test_a_gate_asks_what_is_behind_it_where_answers_differ(graph, replies, text, dear, seconds):
     client = ScriptedClient(lambda r: "9" if r.model == "n" else replies[r.replica])
     answer = run(graph, client)
     assert (answer.text, answer.latency_s) == (text, seconds)

@@ -196,9 +196,7 @@ def test_a_program_reads_question_and_answer_and_prints_a_score(tmp_path: Path) 
         ("while True: pass", "it ran out of time"),
     ],
 )
-def test_a_program_that_gives_no_score_says_nothing_about_the_answer(
-    tmp_path: Path, program: str, expected: str
-) -> None:
+def test_a_program_that_gives_no_score_says_nothing_of_the_answer(tmp_path, program, expected):
     with pytest.raises(CallFailed, match=expected):
         graded_by(tmp_path, program, "a", seconds=1.0)
 

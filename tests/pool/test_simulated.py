@@ -26,9 +26,7 @@ def questions_of(profile: Profile, task: str, count: int) -> list[Question]:
 
 
 @pytest.mark.parametrize(("task", "count"), [("math", 300), ("mmlu", 300), ("humaneval", 3)])
-def test_the_real_grader_accepts_the_right_reply_and_no_other(
-    profile: Profile, task: str, count: int
-) -> None:
+def test_the_real_grader_accepts_the_right_reply_and_no_other(profile, task, count):
     grader = get_task(task)
     for number, question in enumerate(questions_of(profile, task, count)):
         replies = problem(task, number).replies  # type: ignore[arg-type]

@@ -34,16 +34,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
 QUESTION = Question("q1", "3 + 4", "7")
 
 
-def profile(
-    variants: dict[str, Any] = VARIANTS,
-    url: str = "http://127.0.0.1:9/v1",
-    style: str = "chat",
-    **sections: Any,
-) -> Profile:
+def profile(variants: dict = VARIANTS, url: str = "http://127.0.0.1:9/v1") -> Profile:
     """`small` with these variants and `large`, on a task that samples at 0.9 and 64 tokens."""
-    data = profile_of(url, style).model_dump(mode="json", exclude_none=True)
+    data = profile_of(url).model_dump(mode="json", exclude_none=True)
     data["pool"]["small"] |= {"variants": variants, "revision": "r1"}
-    return parse(Profile, data | sections, "mine.yaml")
+    return parse(Profile, data, "mine.yaml")
 
 
 def run(graph: CollaborationGraph, client: Any) -> Any:
@@ -130,9 +125,7 @@ def test_a_variant_costs_what_its_model_costs_and_does_not_move_the_unit():
 class TestServing:
     GRAPH = parallel(["small:t0", "small:t0", "small:brief"], "small:thinking", "fuser")
 
-    def test_a_bundle_comes_back_with_its_variants_and_needs_the_models_that_they_are_of(
-        self, tmp_path
-    ):
+    def test_a_bundle_comes_back_with_its_variants_and_needs_their_models(self, tmp_path):
         made = DeployedVersion("math", self.GRAPH, profile())
         read = DeployedVersion.read(made.write(tmp_path))
         assert (read.profile, read.bundle_hash) == (made.profile, made.bundle_hash)

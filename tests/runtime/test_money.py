@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,9 +42,7 @@ class Paid(StubServer):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tells", [True, False])
-def test_no_more_is_spent_than_the_limit_however_often_it_is_killed(
-    tmp_path: Path, tells: bool
-) -> None:
+def test_no_more_is_spent_than_the_limit_however_often_it_is_killed(tmp_path, tells):
     stub = Paid(tells)
     project = tmp_path / "mine"
     command = [sys.executable, "-m", "ttsgraph", "run", "--limit", str(LIMIT)]

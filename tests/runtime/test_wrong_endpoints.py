@@ -74,9 +74,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, server: tuple[Strict, str]) -
 
 @pytest.mark.parametrize("command", ["init", "run", "doctor"])
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_is_one_line_after_a_few_requests(
-    made, server, tmp_path, monkeypatch, ttsgraph, command, wrong
-):
+def test_one_line_names_it(made, server, tmp_path, monkeypatch, ttsgraph, command, wrong):
     stub, url = server
     old, new, *named = WRONG[wrong]
     key, other = KEYS.get(wrong, KEY), url.replace(old, new, 1)

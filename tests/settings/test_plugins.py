@@ -88,9 +88,7 @@ def test_a_profile_names_a_module_of_its_folder(folder: Path, place: str) -> Non
         ("1 / 0", "but its import failed: ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_module_that_cannot_be_had_is_named(
-    folder: Path, text: str | None, expected: str
-) -> None:
+def test_a_module_that_cannot_be_had_is_named(folder, text, expected):
     if text is not None:
         (folder / "mine.py").write_text(text)
     with pytest.raises(SettingsError, match=f"plugin 'mine': .*{expected}"):

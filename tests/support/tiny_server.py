@@ -38,9 +38,11 @@ def tiny_spec(
     folder: Path, model: str = "tiny", port: int | None = None, serves: str | None = None
 ) -> ServerSpec:
     """A server that should serve this model; what it starts is in the folder's `pids`."""
+    script = folder / "server.py"
+    script.write_text(SERVER)
     port = port if port is not None else free_ports(1)[0]
-    given = (SERVER, port, model if serves is None else serves, folder / "pids")
-    command, log = (sys.executable, "-c", *map(str, given)), folder / f"{model}.log"
+    given = (script, port, model if serves is None else serves, folder / "pids")
+    command, log = (sys.executable, *map(str, given)), folder / f"{model}.log"
     return ServerSpec(model, model, command, {"ADDED": "1"}, port, log, grace_s=0.3)
 
 

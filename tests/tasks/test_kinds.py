@@ -42,16 +42,11 @@ def test_an_answer_that_is_a_choices_own_label_is_that_choice(labels):
         assert parsed[0].meta["choices"] == WEATHER
 
 
-@pytest.mark.parametrize(
-    ("task", "answer", "said"),
-    [
-        (get_task("number"), "soon", "found 'soon'; for text answers, choose"),
-        (LABELED, "crash", "found 'crash'"),
-    ],
-)
-def test_a_row_whose_answer_can_not_be_right_is_named(task, answer, said):
-    with pytest.raises(DataError, match=f"^f:1: expected .*{said}"):
-        task.parse({"question": "q", "answer": answer}, "f:1")
+def test_a_row_whose_answer_can_not_be_right_is_named():
+    with pytest.raises(DataError, match=r"^f:1: expected .*found 'soon'; for text answers, choose"):
+        get_task("number").parse({"question": "q", "answer": "soon"}, "f:1")
+    with pytest.raises(DataError, match=r"^f:1: expected .*found 'crash'"):
+        LABELED.parse({"question": "q", "answer": "crash"}, "f:1")
     assert "billing, bug report, other" in LABELED.instruction
 
 

@@ -115,9 +115,7 @@ def led(tmp_path, stub, agent=None, key_env=None, archive=None):
     ("status", "message"),
     [(401, "refuses the key in AGENT_KEY"), (404, "nothing at http.*HTTP 404")],
 )
-def test_what_the_user_has_to_mend_is_said_and_nothing_is_applied(
-    tmp_path, monkeypatch, status, message
-):
+def test_what_the_user_has_to_mend_is_said(tmp_path, monkeypatch, status, message):
     monkeypatch.setenv("AGENT_KEY", "sk-canary")
     stub = agent_server(lambda body: NOTHING)
     wrong = '{"error": {"message": "sk-canary is wrong"}}'

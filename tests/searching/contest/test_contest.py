@@ -16,7 +16,6 @@ from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contenders import Contenders
@@ -126,9 +125,7 @@ class TestContest:
         assert size > 2
 
         class NothingLarge(ArrayEnvironment):
-            def _evaluate(
-                self, graph: CollaborationGraph, questions: Sequence[Question]
-            ) -> Feedback:
+            def _evaluate(self, graph, questions):
                 feedback = super()._evaluate(graph, questions)
                 if len(graph.nodes) < size:
                     return feedback

@@ -43,9 +43,7 @@ class Given:
     has the usual accuracy, or else loses all. Notes what was asked side by side.
     """
 
-    def __init__(
-        self, right: Mapping[CollaborationGraph, float], usual: float | None = None
-    ) -> None:
+    def __init__(self, right: Mapping[CollaborationGraph, float], usual: float | None = None):
         self.right = right
         self.usual = usual
         self.asked: list[list[tuple[CollaborationGraph, int]]] = []
@@ -73,9 +71,7 @@ class Scripted(Searcher):
     start: CollaborationGraph | None = None
     ends = 99
 
-    def __init__(
-        self, turns: Sequence[CollaborationGraph], settings: SearchSettings, **problem: Any
-    ) -> None:
+    def __init__(self, turns: Sequence[CollaborationGraph], settings: SearchSettings, **problem):
         super().__init__(Problem(BRIEF, settings, AgentSettings(), {}, 0, **problem))
         self.turns = turns
         self.learnt: list[list[CollaborationGraph]] = []
@@ -150,9 +146,7 @@ def ends_after(count: int) -> Callable[[Scripted], object]:
         ([A, B, AB, A], {"change": ends_after(2)}, A, 2, "finished"),
     ],
 )
-def test_it_ends_where_the_method_is_finished_or_patience_is_at_its_end(
-    turns, more, graph, iterations, why
-):
+def test_it_ends_with_its_method_or_with_patience(turns, more, graph, iterations, why):
     found, given, _ = run(*turns, **more)
     assert (found.graph, len(found.trajectory), found.stopped_by) == (graph, iterations, why)
     validated = [each for asked in given.asked for each in asked if each[1] == VAL]

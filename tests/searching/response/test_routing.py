@@ -135,9 +135,7 @@ def test_routes_keep_the_budget_on_new_questions_and_are_no_worse_than_a_split(n
 
 @given(st.integers(0, 2**32), st.integers(45, 90), st.integers(2, 4), st.floats(0.1, 3.0))
 @settings(max_examples=10, deadline=None)
-def test_whatever_is_learnt_promises_no_more_than_the_budget_and_is_served_as_simulated(
-    seed, n, candidates, limit
-):
+def test_routes_promise_no_more_than_the_budget_and_serve_as_simulated(seed, n, candidates, limit):
     rng = np.random.default_rng(seed)
     questions = asked(rng, n, 3)
     scores = outcomes(rng, rng.random((1, candidates)) * np.ones((n, 1)))
