@@ -5,9 +5,7 @@ import json
 import logging
 import os
 import shutil
-import subprocess
 import sys
-from contextlib import ExitStack
 
 import pytest
 import yaml
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 
 from lab import python_path
 from tests.support.agent_server import agent_server, follows_the_best
+from tests.support.processes import ran
 from tests.support.project import ROOT, Project
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
@@ -64,9 +63,8 @@ class TestSettings:
         assert not any(part in str(caught.value) for part in values)
 
     def test_a_password_in_the_tracking_uri_is_refused(self, tmp_path):
-        data = yaml.safe_load((ROOT / "params.yaml").read_text())
-        data["tracking_uri"] = "postgresql://me:hunter2@db/mlflow"
-        (tmp_path / "params.yaml").write_text(yaml.safe_dump(data))
+        text, uri = (ROOT / "params.yaml").read_text(), "postgresql://me:hunter2@db/mlflow"
+        (tmp_path / "params.yaml").write_text(text.replace("sqlite:///mlflow.db", uri))
         said = r"params\.yaml: key 'tracking_uri': found what may be a key or password"
         with pytest.raises(SettingsError, match=said):
             load_params(tmp_path / "params.yaml")
@@ -108,8 +106,7 @@ except ValueError:
 raise RuntimeError(f"the key is {key}")
 """
         env = os.environ | {"SOME_KEY": POOL_KEY, "PYTHONPATH": python_path(ROOT)}
-        command = [sys.executable, "-c", program]
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        done = ran([sys.executable, "-c", program], environment=env)
         assert POOL_KEY not in done.stdout + done.stderr
         for part in ("sent [key]", "no [key]", "the key is [key]"):
             assert done.stderr.count(part) == 1
@@ -144,8 +141,7 @@ raise RuntimeError(f"a defect that shows {os.environ['AGENT_KEY']}")
 @pytest.mark.slow
 def test_a_canary_key_is_in_nothing_that_a_whole_run_wrote_or_said(tmp_path, monkeypatch):
     home = tmp_path / "home"
-    project_folder = tmp_path / "project"
-    for folder in (home, project_folder):
+    for folder in (home, tmp_path / "project"):
         folder.mkdir()
     variables = {"POOL_KEY": POOL_KEY, "AGENT_KEY": AGENT_KEY, "OPENAI_LOG": "debug"}
     variables |= {"HOME": str(home), "TMPDIR": str(home), "PREFECT_HOME": str(home / "prefect")}
@@ -180,10 +176,8 @@ def test_a_canary_key_is_in_nothing_that_a_whole_run_wrote_or_said(tmp_path, mon
             return json.dumps({"combinations": [chosen]})
         return follows_the_best(body)
 
-    with ExitStack() as stack:
-        url = stack.enter_context(serve(stub))
-        agent_url = stack.enter_context(serve(guide))
-        project = Project(project_folder, url)
+    with serve(stub) as url, serve(guide) as agent_url:
+        project = Project(tmp_path / "project", url)
         for model in project.profile["pool"].values():
             model["api_key_env"] = "POOL_KEY"
         project.profile["engine"] |= {"max_retries": 3}

@@ -6,27 +6,24 @@ from typing import Any
 
 import pytest
 
+from tests.support import asking
 from tests.support.answers import PROVIDERS, answer_of, error, read_reply
-from tests.support.asking import ask
+from tests.support.asking import ask, ask_stub
 from tests.support.habits import refusing, vllm_refusal
 from tests.support.refusing import REFUSALS
 from tests.support.stub_server import Answer, StubServer, serve
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling, with_room
+from ttsgraph.models.client import ROOM, Completion, Request, with_room
 from ttsgraph.models.dialect import ANY, Dialect, DialectStore
-
-NAMES = ("served",)
 
 
 def request(replica: int = 0, **sampling) -> Request:
-    messages = (Message("system", "Add them."), Message("user", "Q: 1 + 1"))
-    return Request(
-        "m", "r", messages, Sampling(**{"temperature": 0.7, "max_tokens": 9} | sampling), replica
-    )
+    usual = {"system": "Add them.", "temperature": 0.7, "max_tokens": 9}
+    return asking.request("Q: 1 + 1", replica, **usual | sampling)
 
 
 def test_what_is_refused_is_left_out_after_the_first_call_and_named(tmp_path, caplog):
-    stub = StubServer(NAMES, skill=1.0)
+    stub = StubServer(("served",), skill=1.0)
     stub.misbehave = refusing(("temperature", "max_tokens"), system=True)
     kept = tmp_path / "endpoints.json"
     with serve(stub) as url, caplog.at_level(logging.WARNING):
@@ -37,9 +34,8 @@ def test_what_is_refused_is_left_out_after_the_first_call_and_named(tmp_path, ca
         assert "temperature" not in body
         assert (body["max_completion_tokens"], body["top_p"]) == (9, 1.0)
         assert body["messages"] == [{"role": "user", "content": "Add them.\n\nQ: 1 + 1"}]
-        assert (
-            "without temperature; with max_completion_tokens instead of max_tokens" in caplog.text
-        )
+        told = "without temperature; with max_completion_tokens instead of max_tokens"
+        assert told in caplog.text
         made = len(stub.requests)
         ask(url, request(21), habits=DialectStore(kept))
         assert len(stub.requests) == made + 1  # another process asks rightly at once
@@ -50,24 +46,20 @@ def test_what_is_refused_is_left_out_after_the_first_call_and_named(tmp_path, ca
 
 @pytest.mark.parametrize("entry", PROVIDERS["parameters"], ids=str)
 def test_servers_say_in_many_ways_what_they_refuse(entry, tmp_path):
-    stub = StubServer(NAMES, skill=1.0)
     habits = DialectStore(tmp_path / "endpoints.json")
-    stub.misbehave = lambda count, body: answer_of(**entry) if count == 1 else None
-    with serve(stub) as url:
-        (answer,) = ask(url, request(stop=("\n",)), habits=habits, seeds=True)
-        assert isinstance(answer, Completion), answer
-        left_out = entry.get("left_out")
-        expected = Dialect(left_out=frozenset({left_out})) if left_out else Dialect(system=False)
-        assert habits.get(f"{url} served") == expected
+    more = {"when": lambda count, body: count == 1, "habits": habits, "seeds": True}
+    (answer,), stub = ask_stub(answer_of(**entry), request(stop=("\n",)), **more)
+    assert isinstance(answer, Completion), answer
+    left_out = entry.get("left_out")
+    expected = Dialect(left_out=frozenset({left_out})) if left_out else Dialect(system=False)
+    assert habits.get(f"{stub.url} served") == expected
 
 
 @pytest.mark.parametrize("refused", ["temperature", "max_tokens", '"system"'])
 def test_what_is_refused_without_a_word_is_found_by_asking_with_less(refused):
-    said = "<html><h1>400 Bad Request</h1></html>"
-    stub = StubServer(NAMES, skill=1.0)
-    stub.misbehave = lambda count, body: (400, {}, said) if refused in json.dumps(body) else None
-    with serve(stub) as url:
-        found = ask(url, *[request()] * 3)
+    page = 400, {}, "<html><h1>400 Bad Request</h1></html>"
+    when = {"when": lambda count, body: refused in json.dumps(body)}
+    found, stub = ask_stub(page, *[request()] * 3, **when)
     assert all(isinstance(each, Completion) for each in found), found
     assert refused not in json.dumps(stub.requests[-1])
     assert not {"max_tokens", "max_completion_tokens"}.isdisjoint(stub.requests[-1])
@@ -82,20 +74,17 @@ def test_a_first_attempt_that_is_not_about_the_form_teaches_nothing(first):
     def misbehave(count, body):
         return first if count == 1 else error(400, "Bad request") if "top_p" in body else None
 
-    stub = StubServer(NAMES, skill=1.0)
-    stub.misbehave = misbehave
-    with serve(stub) as url:
-        found = ask(url, *[request()] * 3, policy=FailurePolicy(max_retries=3, first_wait_s=0.001))
+    policy = FailurePolicy(max_retries=3, first_wait_s=0.001)
+    found, _ = ask_stub(misbehave, *[request()] * 3, policy=policy)
     answered = [each for each in found if isinstance(each, Completion)]
     assert len(answered) == 3 - (first == REFUSALS["Azure"]), found
 
 
 def test_a_profile_says_how_a_model_wants_to_be_asked():
-    stub = StubServer(NAMES, skill=1.0)
     given = Dialect("max_completion_tokens", frozenset({"temperature", "top_p"}), system=False)
-    with serve(stub) as url:
-        extra = json.dumps({"thinking": {"type": "disabled"}})
-        ask(url, request(extra_body='{"verbosity": "low"}'), dialect=given, extra_body=extra)
+    asked = request(extra_body='{"verbosity": "low"}')
+    of_endpoint = {"dialect": given, "extra_body": '{"thinking": {"type": "disabled"}}'}
+    _, stub = ask_stub(None, asked, **of_endpoint)
     body = stub.requests[0]
     assert set(body) == {"model", "messages", "max_completion_tokens", "thinking", "verbosity"}
     assert body["messages"][0]["role"] == "user"
@@ -116,15 +105,12 @@ def test_a_bound_that_is_too_high_for_a_model_is_lowered(said, room, sent, kept,
         asked = body["max_tokens"]
         return vllm_refusal(said.format(cap=cap, asked=asked)) if asked + room > cap else None
 
-    stub = StubServer(NAMES, skill=1.0)
-    stub.misbehave = misbehave
     habits = DialectStore(tmp_path / "endpoints.json")
-    messages = (Message("user", "1 + 1" + " " * 4 * room),)
-    with serve(stub) as url:
-        (answer,) = ask(url, Request("m", "r", messages, Sampling(0.7, 1.0, 8192)), habits=habits)
-        assert isinstance(answer, Completion), answer
-        assert stub.requests[-1]["max_tokens"] == sent
-        assert (habits.get(f"{url} served") or ANY).most_tokens == kept
+    long = asking.request("1 + 1" + " " * 4 * room, max_tokens=8192)
+    (answer,), stub = ask_stub(misbehave, long, habits=habits)
+    assert isinstance(answer, Completion), answer
+    assert stub.requests[-1]["max_tokens"] == sent
+    assert (habits.get(f"{stub.url} served") or ANY).most_tokens == kept
 
 
 @pytest.mark.parametrize("where", PROVIDERS["thinking"])
@@ -132,10 +118,7 @@ def test_a_bound_that_is_too_high_for_a_model_is_lowered(said, room, sent, kept,
 def test_what_a_model_thinks_is_paid_for_and_kept_apart(where, told):
     details = {"completion_tokens_details": {"reasoning_tokens": 40}} if told else {}
     usage = {"prompt_tokens": 100, "completion_tokens": 42} | details
-    stub = StubServer(NAMES)
-    stub.misbehave = lambda count, body: answer_of(PROVIDERS["thinking"][where], usage=usage)
-    with serve(stub) as url:
-        (answer,) = ask(url, request())
+    (answer,), _ = ask_stub(answer_of(PROVIDERS["thinking"][where], usage=usage), request())
     assert (answer.text, answer.reasoning) == ("42", "Let me add.")
     assert answer.completion_tokens == 42
     assert answer.reasoning_tokens == (40 if told else round(42 * 11 / 13))
@@ -155,9 +138,6 @@ def test_tokens_that_are_counted_beside_the_completion_are_added_within_bounds(t
         assert counts(absurd, absurd) == (2, 0)
 
 
-ASKED = Request("m", "r1", (Message("user", "Q: 20 + 22"),), Sampling(max_tokens=100))
-
-
 def asked(thinks: int, tells: bool = True) -> tuple[Completion, list[int]]:
     """The answer of a model that thinks so long, and the bounds that it was asked with."""
 
@@ -167,10 +147,7 @@ def asked(thinks: int, tells: bool = True) -> tuple[Completion, list[int]]:
         said = {"content": "" if cut else "42"}
         return answer_of(said, "length" if cut else "stop", usage=usage if tells else None)
 
-    stub = StubServer(("m",))
-    stub.misbehave = reasoning
-    with serve(stub) as url:
-        (found,) = ask(url, ASKED, served_as="m", begin=with_room)
+    (found,), stub = ask_stub(reasoning, request(max_tokens=100), begin=with_room)
     return found, [body["max_tokens"] for body in stub.requests]
 
 
@@ -182,34 +159,28 @@ def asked(thinks: int, tells: bool = True) -> tuple[Completion, list[int]]:
         (10_000, "", [100, 100 * ROOM], 100 + 100 * ROOM),
     ],
 )
-def test_a_cut_answer_is_asked_for_once_more_with_room_and_both_are_paid(
-    thinks: int, text: str, bounds: list[int], tokens: int
-) -> None:
+def test_a_cut_answer_is_asked_once_more_with_room_and_both_are_paid(thinks, text, bounds, tokens):
     found, asked_for = asked(thinks)
     assert (found.text, found.cut, found.completion_tokens) == (text, not text, tokens)
     assert asked_for == bounds
 
 
 @pytest.mark.parametrize(("thinks", "least"), [(0, 1), (150, 101)])
-def test_tokens_that_nobody_tells_are_estimated_but_all_of_a_cut_answer(
-    thinks: int, least: int
-) -> None:
+def test_tokens_that_nobody_tells_are_estimated_but_all_of_a_cut_answer(thinks, least):
     found, _ = asked(thinks, tells=False)
     assert (found.text, found.estimated) == ("42", True)
     assert found.prompt_tokens > 0
     assert least <= found.completion_tokens < least + 10
 
 
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [
-        ("Which of the following statements is right?", 8),
-        ("3.14159, 27182 and 16180", 21),
-        ("合同自双方签字之日起生效", 7),
-    ],
-)
+OF_GEMMA_3 = {
+    "Which of the following statements is right?": 8,
+    "3.14159, 27182 and 16180": 21,
+    "合同自双方签字之日起生效": 7,
+}
+
+
+@pytest.mark.parametrize(("text", "tokens"), OF_GEMMA_3.items())
 def test_no_fewer_tokens_are_estimated_than_tokenizers_make(text: str, tokens: int) -> None:
-    """What that of Gemma 3 makes of each."""
-    raw = answer_of({"content": text}, usage=None)[2].encode()
-    found = read_reply(raw)
+    found = read_reply(answer_of({"content": text}, usage=None)[2].encode())
     assert tokens <= found.completion_tokens <= 2.5 * tokens + 4

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import asking
 from tests.support.answers import PROVIDERS, answer_of, error, table
-from tests.support.asking import ask
+from tests.support.asking import ask, ask_stub, request, sums
 from tests.support.refusing import REFUSALS
 from tests.support.stub_server import Answer, StubServer, serve
 from ttsgraph.base.errors import (
@@ -23,27 +23,19 @@ from ttsgraph.base.errors import (
 )
 from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Completion, Message, Request, Sampling, with_room
-from ttsgraph.models.dialect import DialectStore
+from ttsgraph.models.client import Completion, with_room
 from ttsgraph.models.reasoning import END_MARKS
 
 QUICK = FailurePolicy(first_wait_s=0.001, timeout_s=5)
 TOOLS = json.dumps({"tools": [{"type": "function", "function": {"name": "look"}}]})
 
 
-def request(max_tokens: int = 64, form: str | None = None) -> Request:
-    sampling = Sampling(0.7, 1.0, max_tokens)
-    return Request("m", "r", (Message("user", "Q: 20 + 22"),), sampling, form=form)
-
-
 def asked(answer: Answer, streamed: bool = False, **wanted: Any) -> tuple[Any, list[Any], int]:
     """The outcome of a call that is always answered so, its pieces, and how often it was made."""
-    stub = StubServer(("served",))
-    stub.misbehave = lambda count, body: answer
     pieces: list[Any] = []
     shown = pieces.append if streamed else None
-    with serve(stub) as url:
-        (found,) = ask(url, request(**wanted), policy=QUICK, on_piece=shown)
+    made = request("Q: 20 + 22", **{"max_tokens": 64} | wanted)
+    (found,), stub = ask_stub(answer, made, policy=QUICK, on_piece=shown)
     return found, pieces, len(stub.requests)
 
 
@@ -105,15 +97,9 @@ def test_a_call_of_a_tool_keeps_the_content_beside_it(content: str | None) -> No
 
 def test_more_room_is_never_met_with_less() -> None:  # spiceai 7126, goclaw 245
     said = "Could not finish the message because max_tokens or model output limit was reached."
-    stub = StubServer(("served",), skill=1.0)
-    stub.misbehave = lambda count, body: (
-        error(400, f"{said} Please try again with higher max_tokens.")
-        if body["max_tokens"] < 4096
-        else None
-    )
-    habits = DialectStore()
-    with serve(stub) as url:
-        found = ask(url, request(2048), habits=habits, begin=with_room)[0]
+    higher = error(400, f"{said} Please try again with higher max_tokens.")
+    more = {"when": lambda count, body: body["max_tokens"] < 4096, "begin": with_room}
+    (found,), stub = ask_stub(higher, request("Q: 20 + 22", max_tokens=2048), **more)
     assert (found.text, [body["max_tokens"] for body in stub.requests]) == ("42", [2048, 8192])
     assert "temperature" in stub.requests[-1]
 
@@ -154,14 +140,9 @@ KEYS = [
 
 
 @pytest.mark.parametrize(("answer", "count"), KEYS)
-def test_a_key_that_is_refused_ends_the_run_and_is_named(
-    monkeypatch: pytest.MonkeyPatch, answer: Answer, count: int
-) -> None:
+def test_a_key_that_is_refused_ends_the_run_and_is_named(monkeypatch, answer, count):
     monkeypatch.setenv("SOME_API_KEY", "sesame-sesame")
-    stub = StubServer(("served",))
-    stub.misbehave = lambda count, body: answer
-    with serve(stub) as url:
-        (found,) = ask(url, request(), api_key_env="SOME_API_KEY")
+    (found,), stub = ask_stub(answer, request(), api_key_env="SOME_API_KEY")
     assert isinstance(found, EndpointError)
     assert "refuses the key in SOME_API_KEY" in str(found)
     assert "sesame" not in str(found)
@@ -169,26 +150,15 @@ def test_a_key_that_is_refused_ends_the_run_and_is_named(
 
 
 def test_a_prompt_that_is_forbidden_is_no_fault_of_the_key() -> None:
-    stub = StubServer(("served",))
-    stub.misbehave = lambda count, body: error(403, "No") if "20 + 22" in str(body) else None
-    with serve(stub) as url:
-        (found,) = ask(url, request())
+    about = {"when": lambda count, body: "1 + 1" in str(body)}
+    (found,), _ = ask_stub(error(403, "No"), request(), **about)
     assert isinstance(found, CallFailed)
 
 
-def requests(count: int) -> list[Request]:
-    return [
-        Request("m", "r", (Message("user", f"{k} + 1"),), Sampling(max_tokens=8))
-        for k in range(count)
-    ]
-
-
 def test_refusals_are_no_trouble_of_their_server():
-    stub = StubServer(("served",), skill=1.0)
-    stub.misbehave = lambda count, body: REFUSALS["Azure"] if count > 1 else None
-    with serve(stub) as url:
-        patience = replace(asking.ONCE, concurrency=4, down_s=0.1, max_failed=0.1, least_calls=2)
-        found = ask(url, *requests(3 * OPENS_AFTER), policy=patience)
+    later = {"when": lambda count, body: count > 1}
+    patience = replace(asking.ONCE, concurrency=4, down_s=0.1, max_failed=0.1, least_calls=2)
+    found, _ = ask_stub(REFUSALS["Azure"], *sums(3 * OPENS_AFTER), policy=patience, **later)
     assert sum(isinstance(one, Completion) for one in found) == 1
     assert sum(isinstance(one, PromptRefused) for one in found) == 3 * OPENS_AFTER - 1
 
@@ -200,7 +170,7 @@ def test_it_is_stored_so_that_no_later_start_asks_again(tmp_path: Path):
     with serve(stub) as url:
         for _ in range(2):
             cache = CallCache(tmp_path)
-            found = ask(url, *requests(2) * 2, around=lambda c, kept=cache: CachedClient(c, kept))
+            found = ask(url, *sums(2) * 2, around=lambda c, kept=cache: CachedClient(c, kept))
             said |= {str(one) for one in found}
             assert all(isinstance(one, PromptRefused) for one in found)
             cache.close()

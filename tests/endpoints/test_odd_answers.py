@@ -4,13 +4,14 @@ import asyncio
 import gzip
 import json
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.answers import PROVIDERS, SAMPLING, USAGE, answer_of, read_reply
-from tests.support.asking import ask
+from tests.support.answers import PROVIDERS, USAGE, answer_of, read_reply
+from tests.support.asking import ask, ask_stub, request
 from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, EndpointError
@@ -19,28 +20,16 @@ from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.faults import Fault
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.endpoints.replies import MOST_TOKENS
-from ttsgraph.models.client import Completion, Message, Request
-
-REQUEST = Request("small", "r1", (Message("user", "Q: 1 + 1"),), SAMPLING)
+from ttsgraph.models.client import Completion
 
 
 def body(content="2", finish="stop", usage=USAGE) -> bytes:
     return answer_of({"content": content}, finish, usage)[2].encode()
 
 
-def outcomes(url, *requests, most=0, timeout_s=10.0):
-    return ask(
-        url,
-        *requests,
-        policy=FailurePolicy(max_retries=most, first_wait_s=0.001, timeout_s=timeout_s),
-    )
-
-
-def failure_of(raw: bytes) -> str:
+def outcome(raw: bytes) -> Any:
     with raw_server(lambda count: raw) as url:
-        (found,) = outcomes(url, REQUEST)
-    assert isinstance(found, CallFailed), found
-    return str(found).removeprefix(f"small at {url}: ")
+        return ask(url, request())[0]
 
 
 BROKEN_HTTP = {
@@ -59,7 +48,8 @@ BROKEN_HTTP = {
 def test_a_broken_response_is_a_fault_of_its_attempt_and_the_next_one_is_answered(kind):
     broken = BROKEN_HTTP[kind]
     with raw_server(lambda count: broken if count == 1 else http(body())) as url:
-        (answer,) = outcomes(url, REQUEST, most=2, timeout_s=5)
+        policy = FailurePolicy(max_retries=2, first_wait_s=0.001, timeout_s=5)
+        (answer,) = ask(url, request(), policy=policy)
     assert isinstance(answer, Completion), answer
     assert answer.text == "2"
 
@@ -77,7 +67,9 @@ BAD_BODIES = {
 @pytest.mark.parametrize("kind", BAD_BODIES)
 def test_what_is_no_answer_is_a_named_fault(kind):
     raw, named = BAD_BODIES[kind]
-    assert named in failure_of(http(raw))
+    found = outcome(http(raw))
+    assert isinstance(found, CallFailed)
+    assert named in str(found)
 
 
 @pytest.mark.parametrize(("content", "finish"), [("2", ["stop"]), ("", "stop"), (None, "length")])
@@ -135,10 +127,7 @@ def test_any_body_is_an_answer_or_a_named_fault(raw):
 
 
 def test_a_question_with_a_lone_surrogate_is_sent():
-    stub = StubServer(("m",))
-    with serve(stub) as url:
-        asked = Request("small", "r1", (Message("user", "Q: 1 + \ud8001"),), SAMPLING)
-        (found,) = outcomes(url, asked)
+    (found,), stub = ask_stub(None, request("Q: 1 + \ud8001"))
     assert isinstance(found, Completion)
     assert stub.requests[0]["messages"][0]["content"] == "Q: 1 + \ufffd1"
 
@@ -150,8 +139,8 @@ class TestBounds:
     @pytest.mark.parametrize("status", ["200 OK", "400 Bad"])
     def test_an_answer_or_error_is_unpacked_no_further_than_its_bound(self, status):
         assert len(BOMB) < 2**17
-        said = failure_of(http(BOMB, "Content-Encoding: gzip", status=status))
-        assert "at most 4 MiB" in said
+        found = outcome(http(BOMB, "Content-Encoding: gzip", status=status))
+        assert "at most 4 MiB" in str(found)
 
     @pytest.mark.parametrize(
         ("encoding", "sent", "text"),
@@ -163,17 +152,14 @@ class TestBounds:
         ],
     )
     def test_a_packed_answer_is_read_or_a_fault(self, encoding, sent, text):
-        with raw_server(lambda count: http(sent, f"Content-Encoding: {encoding}")) as url:
-            (found,) = outcomes(url, REQUEST)
+        found = outcome(http(sent, f"Content-Encoding: {encoding}"))
         assert getattr(found, "text", None) == text
 
     def test_a_redirect_is_not_followed_with_the_prompt(self):
         elsewhere = StubServer(("m",))
         with serve(elsewhere) as other:
             moved = f"Location: {other}/chat/completions"
-            raw = http(b"", moved, status="307 Temporary Redirect")
-            with raw_server(lambda count: raw) as url:
-                (said,) = outcomes(url, REQUEST)
+            said = outcome(http(b"", moved, status="307 Temporary Redirect"))
         assert isinstance(said, EndpointError)
         assert "HTTP 307; correct base_url" in str(said)
         assert elsewhere.requests == []

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.answers import values_of
+from tests.support.asking import request
 from ttsgraph.endpoints.faults import Fault
 from ttsgraph.endpoints.replies import ReplyReader
-from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.models.client import Completion
 from ttsgraph.models.reasoning import THOUGHT_MARKS
 
 USED = {"prompt_tokens": 5, "completion_tokens": 2}
@@ -22,8 +23,7 @@ def chunk(content=None, usage=None, **more):
 
 def read(*chunks, form=None, **sampling) -> tuple[Completion, list[str]]:
     pieces: list[dict] = []
-    wanted = Sampling(**{"max_tokens": 64} | sampling)
-    reply = ReplyReader(Request("m", "r", (), wanted, form=form), pieces.append)
+    reply = ReplyReader(request(form=form, **{"max_tokens": 64} | sampling), pieces.append)
     for each in chunks:
         reply.add(each)
     return reply.completion(0.1), [piece["delta"].get("content", "") for piece in pieces]
@@ -65,9 +65,7 @@ def test_text_that_can_begin_no_stop_sequence_is_shown_at_once():
 
 
 def test_a_stream_without_usage_or_without_end_is_a_fault():
-    with pytest.raises(
-        Fault, match="expected a finish_reason or token usage, but the stream ended"
-    ):
+    with pytest.raises(Fault, match="token usage, but the stream ended"):
         read(chunk("a"))
     with pytest.raises(Fault, match="at most 1 tokens"):
         read(*[chunk("word " * 100)] * 10, max_tokens=1)
@@ -79,15 +77,7 @@ def test_the_halves_of_a_character_are_joined_and_a_lone_half_is_replaced():
     assert found.text == "".join(shown) == "a\U0001f600b\ufffdc\ufffd"
 
 
-LINES = [
-    b'data: {"a": 1}',
-    b"data: 2",
-    b"data: [1,",
-    b"data: 3]",
-    b": ping",
-    b"event: x",
-    b'{"b": 4}',
-]
+LINES = b'data: {"a": 1}|data: 2|data: [1,|data: 3]|: ping|event: x|{"b": 4}'.split(b"|")
 
 
 @given(st.lists(st.sampled_from([*LINES, b"\n", b"\r", b"\r\n"])), st.sets(st.integers(0, 99)))

@@ -12,11 +12,7 @@ def test_a_view_knows_what_was_said_last_and_adds_up_the_calls():
     events = [BestScore(0.5, 0.4, 0.6, "a vote"), best, begun, spent]
     events += [QuestionDone(Usage(calls=2, completion_tokens=7))] * 3
     state = reduce(RunState.after, [*events, "found"], RunState("math", 40, 40))
-    assert (state.best, state.iteration, state.spent, state.outcome) == (
-        best,
-        begun,
-        spent,
-        "found",
-    )
+    known = state.best, state.iteration, state.spent, state.outcome
+    assert known == (best, begun, spent, "found")
     assert (state.total, state.left) == (40, 0)  # more were done than were left
     assert (state.usage.calls, state.usage.completion_tokens) == (6, 21)

@@ -12,18 +12,11 @@ from scipy.stats import binomtest, ttest_1samp
 
 from lab.study.over_seeds import mean_of
 from ttsgraph.base.errors import CallFailed, SettingsError
+from ttsgraph.evaluation import environment
 from ttsgraph.evaluation.compare import Difference, paired, paired_flips_p, shrunk
-from ttsgraph.evaluation.environment import (
-    Feedback,
-    Grader,
-    NodeResult,
-    QuestionResult,
-    mean_interval,
-)
+from ttsgraph.evaluation.environment import Feedback, Grader, QuestionResult, mean_interval
 from ttsgraph.evaluation.objective import Objective, pareto_front
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
-from ttsgraph.models.client import Usage
 from ttsgraph.searching.response.evidence import Evidence, passing_grade
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.math import MathTask
@@ -31,9 +24,7 @@ from ttsgraph.tasks.words import SimilarityTask
 
 
 def feedback(*grades: float | None) -> Feedback:
-    return Feedback(
-        tuple(QuestionResult(f"q{k}", grade) for k, grade in enumerate(grades)), Usage(), 0.0
-    )
+    return Feedback(tuple(QuestionResult(f"q{k}", grade) for k, grade in enumerate(grades)))
 
 
 def test_scores_make_a_mean_with_students_interval():
@@ -70,9 +61,7 @@ def test_two_graphs_with_scores_are_compared_by_their_differences():
 
 
 @given(st.floats(-1, 1), st.floats(0.001, 1), st.floats(-1, 1), st.floats(0.001, 1))
-def test_what_was_measured_and_what_is_expected_meet_nearer_to_the_surer_one(
-    measured, error, mean, spread
-):
+def test_measured_and_expected_meet_nearer_to_the_surer_one(measured, error, mean, spread):
     found = shrunk(measured, error**2, Difference(mean, spread))
     assert min(measured, mean) - 1e-9 <= found.mean <= max(measured, mean) + 1e-9
     assert found.spread < min(error, spread)
@@ -86,11 +75,12 @@ def test_evidence_takes_the_mean_score_of_graded_answers():
         assert share == pytest.approx(grade, abs=0.01)
     questions = [Question(f"q{k}", "?", "x") for k in range(3)]
     evidence = Evidence(questions)
-    graph: CollaborationGraph = single("m")
     results = feedback(0.2, True, 0.9).results
-    graded = [replace(each, nodes={0: NodeResult(each.correct, "x")}) for each in results]
-    evidence.add(graph, Feedback(tuple(graded)))
-    assert evidence.graphs[graph].right.tolist() == [0.2, 1.0, 0.9]
+    graded = (
+        replace(each, nodes={0: environment.NodeResult(each.correct, "x")}) for each in results
+    )
+    evidence.add(single("m"), Feedback(tuple(graded)))
+    assert evidence.graphs[single("m")].right.tolist() == [0.2, 1.0, 0.9]
 
 
 @pytest.mark.parametrize("grade", [1.5, -0.1, math.nan, "good", None])
@@ -135,16 +125,15 @@ def test_joint_is_the_weighted_sum_of_accuracy_and_speed():
     assert Objective().of(0.6, 1.0) == Objective().of(0.6, 100.0) == 0.6
     assert JOINT.of(0.5, 10.0) == pytest.approx(0.6 * 0.5 + 0.4 * 0.5)
     assert JOINT.of(0.5, 0.0) == pytest.approx(0.6 * 0.5 + 0.4)
-    assert JOINT.value(Feedback((QuestionResult("q", 0.5, "", 1.0),))) == pytest.approx(
-        JOINT.of(0.5, 1.0)
-    )
+    found = Feedback((QuestionResult("q", 0.5, "", 1.0),))
+    assert JOINT.value(found) == pytest.approx(JOINT.of(0.5, 1.0))
 
 
 @pytest.mark.parametrize("objective", [Objective(), JOINT])
 def test_the_value_is_the_mean_of_the_questions_shares(objective):
     outcomes = [None if k % 7 == 0 else k % 3 == 0 for k in range(40)]
     results = [QuestionResult(str(k), right, "", k / 8) for k, right in enumerate(outcomes)]
-    known = Feedback(tuple(results), Usage(), 0.0)
+    known = Feedback(tuple(results))
     shares = objective.shares(known)
     assert np.isnan(shares).sum() == known.n_unscored
     assert np.nanmean(shares) == pytest.approx(objective.value(known))

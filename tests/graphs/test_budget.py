@@ -1,14 +1,12 @@
+from itertools import chain as joined
+
 import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.oracles import (
-    BUDGET_MATH,
-    CHAIN_OF_3_LLAMA_8B,
-    CHAIN_OF_4_LLAMA_8B_DOLLARS,
-    PAPER_POOL,
-)
+from tests.support import oracles
+from tests.support.oracles import BUDGET_MATH, PAPER_POOL
 from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, critical_path
 from ttsgraph.graphs.graph import Node
@@ -28,9 +26,9 @@ def test_budget_table(model):
 
 def test_consequences_stated_in_the_paper():
     three, four, five = (chain(["llama-3.1-8b"] * count) for count in (3, 4, 5))
-    assert FLOPS.graph_cost(three) == pytest.approx(CHAIN_OF_3_LLAMA_8B, abs=0.01)
+    assert FLOPS.graph_cost(three) == pytest.approx(oracles.CHAIN_OF_3_LLAMA_8B, abs=0.01)
     cost = CostModel(PAPER_POOL, MATH, "dollars").graph_cost
-    assert cost(four) == pytest.approx(CHAIN_OF_4_LLAMA_8B_DOLLARS, rel=2e-3)
+    assert cost(four) == pytest.approx(oracles.CHAIN_OF_4_LLAMA_8B_DOLLARS, rel=2e-3)
     assert cost(four) <= 5e-4 < cost(five)
 
 
@@ -40,9 +38,8 @@ def test_runtime_is_the_critical_path_and_needs_speeds():
     pool = ModelPool((ModelSpec("m", "f", 1e9, 1e9, 1, 1, Price(0, 0), speed=(0.001, 0.1)),))
     runtime = CostModel(pool, Lengths(100, 10), "runtime")
     one = 0.1 + 1.0
-    after_one = 0.11 + 1.0
     assert runtime.graph_cost(single("m")) == pytest.approx(one)
-    assert runtime.graph_cost(chain(["m", "m"])) == pytest.approx(one + after_one)
+    assert runtime.graph_cost(chain(["m", "m"])) == pytest.approx(one + 0.11 + 1.0)
     assert runtime.graph_cost(parallel(["m"] * 5, "m")) == pytest.approx(one + 0.1 + 0.05 + 1.0)
 
 
@@ -55,10 +52,8 @@ def test_what_an_answer_adds_to_prompt_and_writing_is_counted_by_role(role, read
     measured = Lengths(100, 10, 8, 3, {"fuser": (20, 5)})
     spec = ModelSpec("m", "f", 1e9, 1e9, 2, 4, Price(2, 3), speed=(0.001, 0.1))
     node, read, written = Node(0, role, "m"), 100 + 2 * reads, 10 + 2 * writes
-    for metric, cost in (
-        ("runtime", 0.001 * read + 0.1 * written),
-        ("dollars", (2 * read + 3 * written) / 1e6),
-    ):
+    costs = {"runtime": 0.001 * read + 0.1 * written, "dollars": (2 * read + 3 * written) / 1e6}
+    for metric, cost in costs.items():
         model = CostModel(ModelPool((spec,)), measured, metric)
         assert model.node_cost(node, 2) == pytest.approx(cost)
 
@@ -92,9 +87,7 @@ budgets = st.floats(0.0, 40.0).map(lambda extra: FLOPS.single("llama-3.1-8b") + 
 
 @SLOWLY
 @given(wirings(), budgets, st.floats(0.0, 20.0), st.sampled_from((2, 1, 3, 8)))
-def test_trimming_keeps_the_budget_the_sink_and_forward_edges_and_adds_nothing(
-    wiring, budget, more, most
-):
+def test_trimming_keeps_budget_sink_and_forward_edges_and_adds_nothing(wiring, budget, more, most):
     nodes, before = wiring
     graph = Budget(FLOPS, budget, most).pruned(nodes, before)
     check_roles(graph)
@@ -118,10 +111,9 @@ def test_trimming_keeps_the_budget_the_sink_and_forward_edges_and_adds_nothing(
 def test_the_critical_path_is_the_heaviest_path(wiring, data):
     graph = Budget(FLOPS).pruned(*wiring)
     weights = {node.id: data.draw(st.floats(0, 100)) for node in graph.nodes}
-    paths = [[graph.sink]] if len(graph.nodes) == 1 else []
-    for node in graph.nodes:
-        if graph.in_degree(node.id) == 0 and node.id != graph.sink:
-            paths += nx.all_simple_paths(graph.digraph, node.id, graph.sink)
+    begins = [node.id for node in graph.nodes if graph.in_degree(node.id) == 0]
+    ways = (nx.all_simple_paths(graph.digraph, first, graph.sink) for first in begins)
+    paths = [[graph.sink]] if len(graph.nodes) == 1 else [*joined.from_iterable(ways)]
     heaviest = max(sum(weights[i] for i in path) for path in paths)
     assert critical_path(graph, weights) == pytest.approx(heaviest)
     assert graph.depth == max(map(len, paths))

@@ -29,9 +29,8 @@ ROUTE = routed(RULE, [single("m"), VOTE])
 
 def test_only_the_branch_of_the_question_is_asked():
     client = ScriptedClient(lambda request: {"m": "7", "n": "4"}[request.model])
-    first = run(ROUTE, client, SUM)
-    assert (first.text, len(client.requests)) == ("7", 1)
-    second = run(ROUTE, client, ROW)
+    first, second = run(ROUTE, client, SUM), run(ROUTE, client, ROW)
+    assert (first.text, first.usage.calls, len(client.requests)) == ("7", 1, 4)
     assert (second.text, second.usage.calls) == ("4", 3)
     assert set(first.node_texts) == {0, ROUTE.sink}
     assert set(second.node_texts) == {1, 2, 3, 4, ROUTE.sink}
@@ -40,8 +39,7 @@ def test_only_the_branch_of_the_question_is_asked():
 
 def test_cost_is_the_mean_and_the_worst_branch_has_to_fit():
     cost = CostModel(POOL, Lengths(100, 10))
-    one = cost.graph_cost(single("m"))
-    three = cost.graph_cost(VOTE)
+    one, three = cost.graph_cost(single("m")), cost.graph_cost(VOTE)
     mean = 0.75 * one + 0.25 * three
     assert cost.graph_cost(ROUTE) == pytest.approx(mean)
     assert not Budget(cost, mean).fits(ROUTE)
@@ -49,8 +47,8 @@ def test_cost_is_the_mean_and_the_worst_branch_has_to_fit():
     assert Budget(cost, mean * 1.001, of="mean").fits(ROUTE)
     assert (ROUTE.width, ROUTE.depth) == (3, 2)
     longer = Router.new(RULE.data | {"loads": [1.0, 1.2]})  # which branch gets longer questions
-    graph = routed(longer, [single("m"), VOTE])
-    assert cost.graph_cost(graph) == pytest.approx(0.75 * one + 0.25 * 1.2 * three)
+    dearer = cost.graph_cost(routed(longer, [single("m"), VOTE]))
+    assert dearer == pytest.approx(0.75 * one + 0.25 * 1.2 * three)
 
 
 def test_json_and_hash_hold_the_router():

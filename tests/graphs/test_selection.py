@@ -14,16 +14,11 @@ from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
-NAMES = ("strong", "weak", "poor")
+RIGHT = {"strong": 0.9, "weak": 0.4, "poor": 0.3}
 POOL = ModelPool(
-    tuple(
-        ModelSpec(name, name, 1e8, 1e8, 2, 8, Price(0.1, 0.1), accuracy=accuracy)
-        for name, accuracy in zip(NAMES, (0.9, 0.4, 0.3), strict=True)
-    )
+    [ModelSpec(m, m, 1e8, 1e8, 2, 8, Price(0.1, 0.1), accuracy=x) for m, x in RIGHT.items()]
 )
 Q = Question("q", "When are refunds paid?", "five days")
-
-
 CHAT = Prompt("Answer.")
 
 
@@ -37,9 +32,7 @@ def test_a_judge_gives_the_answer_that_its_model_chooses():
     found = run(graph, client, Q, get_task("similarity"), POOL, CHAT)
     assert (found.text, found.usage.calls) == ("answer 1", 4)
     shown = client.requests[-1].messages[-1].content
-    assert Q.text in shown
-    assert "Solution 3" in shown
-    assert "Best: <number>" in shown
+    assert all(part in shown for part in (Q.text, "Solution 3", "Best: <number>"))
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ class Uneven(ScriptedClient):
 
 def own_answers(graph, seed):
     """Node id -> (C,) form that it says by its model, draw and in-degree; -1 is none."""
-    manners = {name: manner_of(POOL[name], Sampling(), PROMPT) for name in POOL}
-    replicas = draw_numbers(graph, (), lambda model: manners[model].asks)
+    asks = {name: manner_of(POOL[name], Sampling(), PROMPT).asks for name in POOL}
+    replicas = draw_numbers(graph, (), asks.get)
     found = {}
     for i, replica in replicas.items():
         key = [seed, replica, len(graph.reads[i]), ord(graph.node(i).model)]
@@ -74,9 +74,8 @@ def test_arrays_searches_and_services_ask_and_answer_the_same(graph, seed):
     for i in graph.order:
         classes[i] = answered(graph, i, classes, lambda i=i: own[i], passing)
     wanted = needs(graph, classes, passing)
-    by_call = {
-        (graph.node(i).model, replica, len(graph.reads[i])): i for i, replica in replicas.items()
-    }
+    called = replicas.items()
+    by_call = {(graph.node(i).model, k, len(graph.reads[i])): i for i, k in called}
     for column in range(COLUMNS):
 
         def reply(request, column=column):
@@ -113,15 +112,15 @@ ADAPTIVE = {
 def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(profile, task):
     pool, traits = profile.model_pool(), profile.simulation.tasks[task]
     cost = CostModel(pool, profile.task(task).lengths.given)
-    worlds = [ArrayWorld(traits, pool, 3000, seed=seed) for seed in (11, 12)]
+    known, held_out = (ArrayWorld(traits, pool, 3000, seed=seed) for seed in (11, 12))
 
-    def classes(world, graph):
+    def classes(graph, settled=None, world=known):
         return {i: said.replies for i, said in world.nodes(graph).items()}
 
-    mean = MeanCost(cost, lambda graph, settled: classes(worlds[0], graph), 3000)
+    mean = MeanCost(cost, classes, 3000)
     for name, graph in ADAPTIVE.items():
         expected = float(mean.each(graph).mean())
-        paid = needs(graph, classes(worlds[1], graph)).weights(cost.node_costs(graph))
+        paid = needs(graph, classes(graph, world=held_out)).weights(cost.node_costs(graph))
         assert expected == pytest.approx(sum(paid.values()).mean(), rel=0.05), name
         assert expected < mean.graph_cost(graph) < cost.graph_cost(graph)
 

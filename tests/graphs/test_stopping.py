@@ -81,11 +81,10 @@ def voting_graphs(draw, gates=False, readers=READS, most=9):
             watches = tuple(draw(st.sets(st.sampled_from(before), min_size=1)))
             if role != "voter" or len(watches) < len(before):
                 gate = Gate(draw(st.sampled_from((0.0, 0.34, 0.5))), watches)
-        least = {"voter": 0, "verifier": 1}.get(role)
-        sizes = (
-            [] if least is None else draw(st.lists(st.integers(1, 3), min_size=least, max_size=3))
-        )
-        stop = PASSED if role == "verifier" else LOSSLESS
+        sizes, stop = [], PASSED if role == "verifier" else LOSSLESS
+        if role in ("voter", "verifier"):
+            least = int(role == "verifier")
+            sizes = draw(st.lists(st.integers(1, 3), min_size=least, max_size=3))
         nodes.append(Node(i, role, draw(st.sampled_from(MODELS)), stop, tuple(sizes), gate))
     return CollaborationGraph(tuple(nodes), tuple(edges))
 
@@ -118,9 +117,7 @@ CASCADE = with_sink(topologies.parallel([*"mmmnn"], "m", "voter"), gate=Gate(0.0
         (CASCADE, "787", "9", 2, 1.0),
     ],
 )
-def test_a_gate_asks_what_is_behind_it_only_where_answers_differ(
-    graph, replies, text, dear, seconds
-):
+def test_a_gate_asks_what_is_behind_it_where_answers_differ(graph, replies, text, dear, seconds):
     client = ScriptedClient(lambda r: "9" if r.model == "n" else replies[r.replica])
     answer = run(graph, client)
     assert (answer.text, answer.latency_s) == (text, seconds)
@@ -192,9 +189,7 @@ TWICE = Question(
     "    return 2 * x\n",
     {"entry_point": "twice", "test": "def check(f):\n    assert f(3) == 6 and f(4) == 8\n"},
 )
-WRONG = "    return x\n"
-LUCKY = "    return 6\n"
-RIGHT = "    return 2 * x\n"
+WRONG, LUCKY, RIGHT = (f"    return {said}\n" for said in ("x", "6", "2 * x"))
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,17 @@
 
 import asyncio
 import sqlite3
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import pytest
 
-from tests.endpoints.test_models import request
+from tests.support.asking import request
 from tests.support.fakes import ScriptedClient
+from tests.support.processes import said_by
 from ttsgraph.base.errors import CallFailed, EndpointError, RunStopped
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion
@@ -64,31 +62,27 @@ def test_equal_requests_under_way_make_one_call_or_another_if_that_is_cancelled(
     assert len(inner.requests) == 2
 
 
-def ran(statement, *values):
-    """A change of the file by somebody else."""
-
-    def damage(cache):
-        with sqlite3.connect(cache.path) as store:
-            store.execute(statement, values)
-
-    return damage
+def damage(cache, change, of="%"):
+    """Change the entries of keys like this, as somebody else."""
+    with sqlite3.connect(cache.path) as store:
+        store.execute(f"update calls set {change} where key like ?", (of,))
 
 
 CHANGED = "cast(replace(cast(value as text), '42', '43') as blob)"
 DAMAGES = [
-    ran(f"update calls set value = {CHANGED}"),
-    ran("update calls set value = substr(value, 1, 5)"),
-    ran("update calls set value = x'ff'"),
-    ran("update calls set checksum = x'00'"),
-    ran(f"update calls set key = '{1:064x}'"),
+    f"value = {CHANGED}",
+    "value = substr(value, 1, 5)",
+    "value = x'ff'",
+    "checksum = x'00'",
+    f"key = '{1:064x}'",
 ]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_entry_is_a_miss_that_is_reported_and_made_anew(tmp_path, damage, caplog):
+@pytest.mark.parametrize("change", DAMAGES)
+def test_a_damaged_entry_is_a_miss_that_is_reported_and_made_anew(tmp_path, change, caplog):
     cache = CallCache(tmp_path)
     cache.put(key(0), ANSWER)
-    damage(cache)
+    damage(cache, change)
     assert cache.stats()["damaged"] == 1
     assert cache.get(key(0)) is cache.get(key(1)) is None
     assert "found a damaged entry" in caplog.text
@@ -135,24 +129,19 @@ def test_a_file_that_breaks_while_it_is_open_is_put_aside(tmp_path):
     assert list(tmp_path.glob("broken-*.db"))
 
 
-def test_all_that_find_a_broken_file_at_once_go_on_with_one_new_file(tmp_path):
-    found = []
+@pytest.mark.parametrize("turn", range(3))
+def test_all_that_find_a_broken_file_at_once_go_on_with_one_new_file(tmp_path, turn):
+    (tmp_path / "calls.db").write_bytes(b"no database at all" * 100)
+    ready = threading.Barrier(6)
 
-    def use(folder: Path, ready: threading.Barrier, number: int) -> None:
+    def use(number: int) -> None:
         ready.wait()
-        with closing(CallCache(folder)) as cache:
+        with closing(CallCache(tmp_path)) as cache:
             cache.put(key(number), ANSWER)
-        found.append(number)
 
-    for turn in range(3):
-        folder = tmp_path / str(turn)
-        folder.mkdir()
-        (folder / "calls.db").write_bytes(b"no database at all" * 100)
-        ready = threading.Barrier(6)
-        together(6, partial(use, folder, ready))
-        assert len(list(folder.glob("broken-*.db"))) == 1
-        assert len(CallCache(folder)) == 6
-    assert len(found) == 18
+    together(6, use)
+    assert len(list(tmp_path.glob("broken-*.db"))) == 1
+    assert len(CallCache(tmp_path)) == 6
 
 
 def test_a_file_that_is_closed_is_not_broken(tmp_path):
@@ -179,10 +168,10 @@ def test_prune_drops_what_is_asked_and_gives_the_space_back(tmp_path):
     names = [key(number)[::-1] for number in range(100)]
     for number, name in enumerate(names):
         cache.put(name, Completion("x" * 1000, 1, 1, 0.1), "small" if number % 2 else "large")
-    ran("update calls set key = x'ff' where key = ?", names[0])(cache)
-    ran("update calls set model = cast(x'ff' as text) where key = ?", names[99])(cache)
+    damage(cache, "key = x'ff'", names[0])
+    damage(cache, "model = cast(x'ff' as text)", names[99])
     for name in names[1:31]:
-        ran("update calls set used = used - 240 where key = ?", name)(cache)
+        damage(cache, "used = used - 240", name)
     stats = cache.stats()
     assert stats["models"]["small"] == {"calls": 49, "prompt_tokens": 49, "completion_tokens": 49}
     assert (stats["calls"], stats["damaged"]) == (99, 1)
@@ -203,11 +192,8 @@ print([cache.put(f"{i:064x}", Completion(sys.argv[2], 1, 1, 0.1)) for i in range
 
 
 def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path):
-    command = [sys.executable, "-c", PUT, str(tmp_path)]
-    running = [
-        subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in "abc"
-    ]
-    seen = [process.communicate()[0] for process in running]
+    command, seen = [sys.executable, "-c", PUT, str(tmp_path)], []
+    together(3, lambda number: seen.append(said_by([*command, "abc"[number]])))
     assert seen[0].count("cached=False") == 200
     assert seen[0] == seen[1] == seen[2]
     left = {path.name for path in tmp_path.iterdir()}
@@ -238,9 +224,8 @@ def together(count: int, work: Callable[[int], None]) -> None:
 
 
 class Opened:
-    def __init__(self, error=None):
-        self.opened = self.closed = 0
-        self.error = error
+    opened = closed = 0
+    error = None
 
     @asynccontextmanager
     async def __call__(self):
@@ -258,11 +243,11 @@ async def ask(opened, cache):
 
 
 def test_models_are_opened_once_and_not_where_every_call_is_cached(tmp_path):
-    opened, again, failing = Opened(), Opened(), Opened(EndpointError("no servers"))
-    with closing(CallCache(tmp_path)) as cache, closing(CallCache(tmp_path / "new")) as empty:
-        for each in (opened, again):
-            assert [found.text for found in asyncio.run(ask(each, cache))] == ["2"] * 5
-        failed = asyncio.run(ask(failing, empty))
+    opened, again, failing = Opened(), Opened(), Opened()
+    failing.error = EndpointError("no servers")
+    for each in (opened, again):
+        assert [found.text for found in asyncio.run(ask(each, CallCache(tmp_path)))] == ["2"] * 5
+    failed = asyncio.run(ask(failing, CallCache(tmp_path / "new")))
     assert (opened.opened, opened.closed, again.opened, failing.opened) == (1, 1, 0, 1)
     assert [str(error) for error in failed] == ["no servers"] * 5
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,8 @@ def test_an_answer_cannot_close_its_quotation() -> None:
 
 def test_several_judges_vote_by_their_median() -> None:
     scores = {"judge:a": 2, "judge:b": 9, "judge:c": 8}
-    task = judge(models=dict.fromkeys("abc", MODEL))
-    assert score_of(task, Judges(lambda answer, request: scores[request.model])) == 0.8
+    client = Judges(lambda answer, request: scores[request.model])
+    assert score_of(judge(models=dict.fromkeys("abc", MODEL)), client) == 0.8
 
 
 def test_a_judge_without_a_score_is_asked_once_more_and_then_says_nothing() -> None:
@@ -97,12 +98,9 @@ def test_the_last_score_in_range_counts(text: str, score: float | None) -> None:
 
 def known(folder: Path, scores: list[float]) -> Path:
     """A file of answers with known scores; each reply says its score."""
-    path = folder / "known.jsonl"
-    rows = [
-        {"question": f"q{k}", "answer": "ref", "reply": f"{score} x", "score": score}
-        for k, score in enumerate(scores)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path, row = folder / "known.jsonl", {"answer": "ref"}
+    told = [{"question": f"q{k}", "reply": f"{s} x", "score": s} for k, s in enumerate(scores)]
+    path.write_text("".join(json.dumps(row | each) + "\n" for each in told))
     return path
 
 
@@ -110,24 +108,20 @@ def told(answer: str) -> float:
     return 10 * float(answer.split()[0])
 
 
-SCORES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-
-
 def test_agreement_is_reported_before_a_judge_is_used(tmp_path: Path) -> None:
-    task = judge(known=known(tmp_path, SCORES))
+    task = judge(known=known(tmp_path, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]))
     line = asyncio.run(checked(task, Judges(lambda answer, *_: told(answer))))
     assert "6 known scores: kappa 1.00, at least 0.22" in line
 
 
 def test_a_judge_no_better_than_chance_passes_on_no_number_of_labels(tmp_path: Path) -> None:
-    scores = [float(k % 2) for k in range(60)]
-    task = judge(known=known(tmp_path, scores))
-    replies = iter(range(10**6))
+    task = judge(known=known(tmp_path, [float(k % 2) for k in range(60)]))
+    replies = count()
 
     def says(share: float) -> Judges:
         def score(answer: str, *_: object) -> float:
-            right = 10 * float(answer.split()[0])
-            return right if 37 * next(replies) % 100 < 100 * share else 10 - right
+            right = 37 * next(replies) % 100 < 100 * share
+            return told(answer) if right else 10 - told(answer)
 
         return Judges(score)
 
@@ -150,9 +144,8 @@ def test_known_scores_name_file_line_and_field(tmp_path: Path) -> None:
 
 
 def test_judging_is_paid_for_under_the_limits() -> None:
-    task = judge()
     meter = Meter(LimitSettings(dollars=1.0))
-    environment = Environment(task, Prompt(""), Sampling(), PAPER_POOL, Judges(lambda *_: 7))
+    environment = Environment(judge(), Prompt(""), Sampling(), PAPER_POOL, Judges(lambda *_: 7))
     paying = environment.altered(client=MeteredClient(environment.client, meter, environment.paid))
     assert asyncio.run(paying.grader.grade(Q, "Five days.", paying.client)) == 0.7
     assert meter.spent.dollars == pytest.approx((100 * 1 + 10 * 2) / 1e6)
@@ -203,9 +196,7 @@ def test_a_program_reads_question_and_answer_and_prints_a_score(tmp_path: Path) 
         ("while True: pass", "it ran out of time"),
     ],
 )
-def test_a_program_that_gives_no_score_says_nothing_about_the_answer(
-    tmp_path: Path, program: str, expected: str
-) -> None:
+def test_a_program_that_gives_no_score_says_nothing_of_the_answer(tmp_path, program, expected):
     with pytest.raises(CallFailed, match=expected):
         graded_by(tmp_path, program, "a", seconds=1.0)
 
@@ -214,7 +205,6 @@ def test_a_program_has_no_network_and_no_files(tmp_path: Path) -> None:
     if missing_layers():
         pytest.skip("programs can't be isolated here")
     (tmp_path / "secret").write_text("x")
-    with pytest.raises(CallFailed, match="PermissionError"):
-        graded_by(tmp_path, f"open({str(tmp_path / 'secret')!r}).read(); print(1)", "a")
-    with pytest.raises(CallFailed, match="PermissionError"):
-        graded_by(tmp_path, "import socket; socket.socket(); print(1)", "a")
+    for reaches in (f"open({str(tmp_path / 'secret')!r}).read()", "import socket; socket.socket()"):
+        with pytest.raises(CallFailed, match="PermissionError"):
+            graded_by(tmp_path, f"{reaches}; print(1)", "a")

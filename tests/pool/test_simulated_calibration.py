@@ -42,9 +42,7 @@ def accuracy(profile: Profile) -> Measure:
 
 
 @pytest.mark.parametrize(("place", "published"), paper.PILOTS.items(), ids=str)
-def test_accuracies_given_in_the_text(
-    accuracy: Measure, place: tuple[str, str, str], published: float
-) -> None:
+def test_accuracies_given_in_the_text(accuracy, place, published):
     assert accuracy(*place) == pytest.approx(published, abs=TOLERANCE)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.project import MODEL
-from tests.support.service import NAME, PoolStub, Shelf, pooled, profile_of, serving
+from tests.support.service import NAME, PoolStub, Shelf, client_of, pooled, profile_of, serving
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import DeployedVersion
@@ -34,21 +34,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 QUESTION = Question("q1", "3 + 4", "7")
 
 
-def profile(
-    variants: dict[str, Any] = VARIANTS,
-    url: str = "http://127.0.0.1:9/v1",
-    style: str = "chat",
-    **sections: Any,
-) -> Profile:
+def profile(variants: dict = VARIANTS, url: str = "http://127.0.0.1:9/v1") -> Profile:
     """`small` with these variants and `large`, on a task that samples at 0.9 and 64 tokens."""
-    data = profile_of(url, style).model_dump(mode="json", exclude_none=True)
+    data = profile_of(url).model_dump(mode="json", exclude_none=True)
     data["pool"]["small"] |= {"variants": variants, "revision": "r1"}
-    return parse(Profile, data | sections, "mine.yaml")
+    return parse(Profile, data, "mine.yaml")
 
 
-def run(graph: CollaborationGraph, client: Any, known: Profile | None = None) -> Any:
-    known = known or profile()
-    deployed = DeployedVersion("math", graph, known)
+def run(graph: CollaborationGraph, client: Any) -> Any:
+    deployed = DeployedVersion("math", graph, profile())
     return asyncio.run(deployed.runner(client).answer(QUESTION))
 
 
@@ -56,8 +50,7 @@ class TestSettings:
     def test_each_variant_is_a_member_of_the_pool_with_its_models_facts(self):
         pool = profile().model_pool()
         assert list(pool) == ["small", *(f"small:{name}" for name in VARIANTS), "large"]
-        plain = pool["small"]
-        variant = pool["small:t0"]
+        plain, variant = pool["small"], pool["small:t0"]
         assert (variant.model, plain.model) == ("small", "small")
         assert replace(variant, name="small", variant_of=None, variant=None) == plain
         assert next(spec.name for spec in pool.families["f"]) == "small"
@@ -83,24 +76,22 @@ class TestSettings:
             parse(Profile, data, "mine.yaml")
 
     def test_what_a_variant_asks_is_in_its_identity_and_in_the_pools_and_in_no_models(self):
-        before = profile({"t": {"temperature": 0}})
-        after = profile({"t": {"temperature": 0.1}})
-        known = revisions(before)
-        changed = revisions(after)
+        before, after = (profile({"t": {"temperature": heat}}) for heat in (0, 0.1))
+        known, changed = revisions(before), revisions(after)
         assert known["small:t"].revision == known["small"].revision == "r1"
         assert known["small"] == changed["small"] == revisions(profile({}))["small"]
         assert known["small:t"] != changed["small:t"]
         assert len({pool_fingerprint(found) for found in (before, after, profile({}))}) == 3
-        bodies = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+        bodies = {"a": 1, "b": 2}, {"b": 2, "a": 1}
         one, same = (revisions(profile({"t": {"extra_body": body}})) for body in bodies)
         assert one["small:t"] == same["small:t"]
 
 
 class TestCalls:
-    def asked(self, *models: str, known: Profile | None = None) -> list[Request]:
+    def asked(self, *models: str) -> list[Request]:
         """What one node of each of these, side by side, asks."""
         client = ScriptedClient()
-        run(parallel(list(models), "large", "voter"), client, known)
+        run(parallel(list(models), "large", "voter"), client)
         return client.requests
 
     def test_members_that_ask_the_same_are_different_draws_of_one(self):
@@ -127,18 +118,14 @@ def test_a_variant_costs_what_its_model_costs_and_does_not_move_the_unit():
         assert cost.single(name) == plain.single(spec.model)
     both = (cost.graph_cost(chain(["small", name])) for name in ("small:t0", "small"))
     assert len({*both, plain.graph_cost(chain(["small", "small"]))}) == 1
-    more, calls = (
-        estimate_run(known, "math")["calls"]["profile"] for known in (profile(), profile({}))
-    )
-    assert more / calls == 7 / 2
+    calls = [estimate_run(each, "math")["calls"]["profile"] for each in (profile(), profile({}))]
+    assert calls[0] / calls[1] == 7 / 2
 
 
 class TestServing:
     GRAPH = parallel(["small:t0", "small:t0", "small:brief"], "small:thinking", "fuser")
 
-    def test_a_bundle_comes_back_with_its_variants_and_needs_the_models_that_they_are_of(
-        self, tmp_path
-    ):
+    def test_a_bundle_comes_back_with_its_variants_and_needs_their_models(self, tmp_path):
         made = DeployedVersion("math", self.GRAPH, profile())
         read = DeployedVersion.read(made.write(tmp_path))
         assert (read.profile, read.bundle_hash) == (made.profile, made.bundle_hash)
@@ -150,8 +137,8 @@ class TestServing:
         with pooled(stub):
             version = DeployedVersion("math", graph, profile(url=stub.url, **known), (), "1")
             with serving(Shelf(math_champion=version)) as service:
-                client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
-                return client.chat.completions.create(model=NAME, messages=messages)  # type: ignore[arg-type]
+                create = client_of(service.url).chat.completions.create
+                return create(model=NAME, messages=messages)
 
     def test_a_served_graph_asks_as_its_variants_say_and_extends_their_instructions(self):
         stub = PoolStub()

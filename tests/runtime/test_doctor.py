@@ -1,40 +1,46 @@
-"""What the doctor says of a profile, on this machine and on machines that are described to it."""
+"""What the doctor says of a profile: on this machine and on machines that are described to it, and
+of endpoints, where it asks each model and tells apart what is wrong.
+"""
 
-from pathlib import Path
+import shutil
+import socket
 
 import pytest
 
+from tests.support.answers import error
+from tests.support.habits import refusing, vllm_refusal
+from tests.support.project import ROOT, laptop_on
+from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.parsing import parse
+from ttsgraph.endpoints import endpoint
+from ttsgraph.models.dialect import DialectStore
 from ttsgraph.runtime import doctor
 from ttsgraph.serving import needs
-from ttsgraph.settings.profile import load_profile
+from ttsgraph.settings.profile import Profile, load_profile
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = ROOT / "tests" / "data" / "configs"
+WEIGHTS = "models--meta-llama--Llama-3.2-1B-Instruct/snapshots"
+REVISION = "9213176726f574b556790deb65791e0c5aa438b6"
+
+
+def examined(profile, state, python=None):
+    return {finding.subject: finding for finding in doctor.examine(profile, state, python)}
 
 
 @pytest.fixture
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without GPUs, weights, tokens and serve environment."""
+def on_the_machine(tmp_path, monkeypatch):
+    """What is said of the paper's profile on a machine without GPUs, weights, tokens and serve
+    environment.
+    """
     for name in ("HF_TOKEN", "HF_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setattr(needs, "gpu_memory_gib", lambda: {})
-    return tmp_path
+    paper = load_profile("paper", ROOT / "profiles")
+    return lambda: examined(paper, tmp_path / "state", str(tmp_path / "no-python"))
 
 
-def examine(
-    folder: Path, profile: str = "paper", profiles: Path = ROOT / "profiles"
-) -> list[needs.Finding]:
-    known = load_profile(profile, profiles)
-    return doctor.examine(known, folder / "state", str(folder / "no-python"))
-
-
-def by_subject(found: list[needs.Finding]) -> dict[str, doctor.Finding]:
-    return {finding.subject: finding for finding in found}
-
-
-def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Path) -> None:
-    found = by_subject(examine(nowhere))
+def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(on_the_machine):
+    found = on_the_machine()
     assert {name for name in found if found[name].ok} <= {"isolation of programs"}
     assert "make setup" in found["serve environment"].advice
     assert found["GPU"].found == "none found"
@@ -45,16 +51,82 @@ def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Pat
     assert "cais/mmlu" in found["questions of mmlu"].advice
 
 
-def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_there_is_found(on_the_machine, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "value")
     monkeypatch.setattr(needs, "gpu_memory_gib", lambda: {0: 80.0})
-    model = nowhere / "hf" / "hub" / "models--meta-llama--Llama-3.2-1B-Instruct"
-    snapshot = model / "snapshots" / "9213176726f574b556790deb65791e0c5aa438b6"
-    snapshot.mkdir(parents=True)
-    (snapshot / "config.json").write_text((CONFIGS / "llama-3.2-1b.json").read_text())
-    found = by_subject(examine(nowhere))
-    assert found["weights of llama-3.2-1b"].ok
-    assert not found["weights of llama-3.2-3b"].ok
-    assert found["hub token"].ok
-    assert found["server llama-3.2-1b"].ok
+    weights = tmp_path / "hub" / WEIGHTS / REVISION
+    weights.mkdir(parents=True)
+    shutil.copy(ROOT / "tests/data/configs/llama-3.2-1b.json", weights / "config.json")
+    found = on_the_machine()
+    there = ["weights of llama-3.2-1b", "hub token", "server llama-3.2-1b"]
+    assert [found[name].ok for name in [*there, "weights of llama-3.2-3b"]] == [True] * 3 + [False]
     assert "(GPU 0)" in found["server llama-3.2-1b"].found
+
+
+def reached(state, base_url, **more):
+    mine = {"price": 1, "base_url": base_url, "served_as": "served", "api_key_env": "REACH_KEY"}
+    settings = laptop_on({"mine": mine | more}, budget={"metric": "dollars", "limit": 1})
+    return examined(parse(Profile, settings, "here"), state)["model mine"]
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    monkeypatch.setenv("REACH_KEY", "sesame-sesame-sesame")
+    return StubServer(("served", "spare"), skill=1.0)
+
+
+def test_a_model_that_answers_is_told_with_seconds_and_tokens_and_what_it_refuses(stub, tmp_path):
+    stub.misbehave = refusing(("temperature", "max_tokens"), system=True)
+    with serve(stub) as url:
+        found = reached(tmp_path, url)
+        assert found.ok
+        refused = "without temperature; with max_completion_tokens instead of max_tokens"
+        assert all(part in found.found for part in (url, "2 answer tokens", refused))
+        assert stub.headers[-1]["authorization"] == "Bearer sesame-sesame-sesame"
+        assert not DialectStore(tmp_path / "endpoints.json").get(f"{url} served").system
+        stub.misbehave = lambda count, body: None  # what an endpoint takes is found out again
+        assert "asked" not in reached(tmp_path, url).found
+        assert DialectStore(tmp_path / "endpoints.json").get(f"{url} served").system
+
+
+WRONG = {
+    "page": ((200, {"Content-Type": "text/html"}, "<html>Hi</html>"), "no OpenAI-compatible server", "base_url"),
+    "account": (error(402, "Insufficient credits"), "Insufficient credits", "account"),
+    "request": (vllm_refusal("temperature must be in [0, 2]"), "in [0, 2]", "left_out"),
+    "load": (error(503, "loading"), "HTTP 503 (loading)", "later"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_told_apart_in_the_servers_own_words(stub, tmp_path, what):
+    answer, found, advice = WRONG[what]
+    stub.misbehave = lambda count, body: answer
+    with serve(stub) as url:
+        told = reached(tmp_path, url)
+    assert not told.ok
+    assert found in told.found
+    assert advice in told.advice
+    assert "sesame" not in told.found
+
+
+def test_no_key_and_an_unlisted_name(stub, tmp_path, monkeypatch):
+    with serve(stub) as url:
+        told = reached(tmp_path, url, served_as="else")
+        assert not told.ok
+        assert "has no model 'else' in its list (served, spare)" in told.found
+        assert reached(tmp_path, url, served_as="else", listed=False).ok
+        monkeypatch.delenv("REACH_KEY")
+        assert "REACH_KEY, which is not set" in reached(tmp_path, url).found
+
+
+def test_a_server_or_a_proxy_that_never_shakes_hands_is_named_soon(stub, tmp_path, monkeypatch):
+    monkeypatch.setattr(endpoint, "CONNECT_S", 0.1)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        at = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert "no server at" in reached(tmp_path, f"https://{at}/v1").found
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://{at}")
+        found = reached(tmp_path, "https://models.invalid/v1").found
+        assert f"no connection to the proxy http://{at}" in found

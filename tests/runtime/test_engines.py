@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.pool.test_simulated import questions_of
 from tests.support.habits import refusing
 from tests.support.project import MODEL
-from tests.support.real import ROOT, SMOLLM, SUMS, laptop, link_serve_environment, require_models
+from tests.support.real import SMOLLM, SUMS, laptop, link_serve_environment, require_models
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import ContextOverflow
 from ttsgraph.base.parsing import parse
@@ -19,10 +20,10 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.models.client import Client, Message, Request, Sampling
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.runtime.workers import environment_for
+from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.sources import load_questions
 
 T = TypeVar("T")
 CONTEXT_WORDS = 1500
@@ -50,11 +51,7 @@ class Engine:
         return Request(self.model, "r1", (Message("user", text),), wanted, replica)
 
     def environment(self, client: Client) -> Environment:
-        task = get_task("math")
-        settings = self.profile.task("math")
-        prompt = settings.prompt.prompt(task, self.questions[:4])
-        pool = self.profile.model_pool()
-        return Environment(task, prompt, settings.sampling.sampling(), pool, client)
+        return environment_for(self.profile, "math", client, self.questions[:4])
 
 
 def _external(folder: Path) -> Iterator[Engine]:
@@ -83,9 +80,8 @@ REAL = [
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     match request.param:
         case "simulated":
-            profile = load_profile("simulated", ROOT / "profiles")
-            questions = load_questions(get_task("math"), profile.task("math").source, seed=0)[:40]
-            yield Engine(profile, tmp_path, "llama-3.2-1b", questions)
+            profile = request.getfixturevalue("profile")
+            yield Engine(profile, tmp_path, "llama-3.2-1b", questions_of(profile, "math", 40))
         case "external":
             yield from _external(tmp_path)
         case "vllm":
@@ -115,11 +111,8 @@ def test_an_engine_keeps_its_promises(engine: Engine) -> None:
 
         # Draws of one prompt differ, and end where they are told to.
         for stop in ((), ("e", "1", "\n")):
-            calls = [
-                engine.request(plain(k), replica, max_tokens=12, stop=stop)
-                for k in range(6)
-                for replica in range(4)
-            ]
+            bounds = {"max_tokens": 12, "stop": stop}
+            calls = [engine.request(plain(k // 4), k % 4, **bounds) for k in range(24)]
             texts = [draw.text for draw in await asyncio.gather(*map(client.complete, calls))]
             assert stop or any(len(set(texts[at : at + 4])) > 1 for at in range(0, 24, 4))
             assert not any(end in text for text in texts for end in stop)
@@ -140,10 +133,8 @@ def test_an_engine_keeps_its_promises(engine: Engine) -> None:
 def test_each_request_is_sampled_as_it_asks_whatever_was_asked_before(engine: Engine) -> None:
     async def work(client: Client) -> None:
         async def draws(temperature: float, replicas: range, top_p: float = 1.0) -> set[str]:
-            calls = (
-                engine.request("A poem:", replica, temperature=temperature, top_p=top_p)
-                for replica in replicas
-            )
+            how = {"temperature": temperature, "top_p": top_p}
+            calls = (engine.request("A poem:", replica, **how) for replica in replicas)
             return {(await client.complete(call)).text for call in calls}
 
         likeliest = await draws(0.0, range(3))
@@ -162,9 +153,8 @@ def test_a_prompt_that_does_not_fit_is_told_from_a_failure(engine: Engine) -> No
     async def work(client: Client) -> None:
         with pytest.raises(ContextOverflow):
             await client.complete(engine.request("word " * 3 * CONTEXT_WORDS))
-        feedback = await engine.environment(client).evaluate(
-            single(engine.model), engine.questions[4:6]
-        )
+        evaluate = engine.environment(client).evaluate
+        feedback = await evaluate(single(engine.model), engine.questions[4:6])
         assert feedback.n_unscored == 0
 
     engine.run(work)

@@ -5,18 +5,15 @@ import math
 import os
 import subprocess
 import sys
-import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from lab import python_path
+from tests.support.cli import done
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.cli import app
 
 LIMIT = 0.05
 WORDS = "First take the tens, then the ones, and carry what is over; so the sum of all of these is"
@@ -29,7 +26,6 @@ class Paid(StubServer):
         super().__init__(("org/small", "org/large"), skill=0.7, delay_s=0.05)
         self.tells = tells
         self.dollars = 0.0
-        self._books = threading.Lock()
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         told = super().completion(body, count)
@@ -39,24 +35,20 @@ class Paid(StubServer):
         used = told["usage"] if self.tells else told.pop("usage")
         used["prompt_tokens"] = 4 + math.ceil(len(asked) / 4)
         used["completion_tokens"] = 1 + math.ceil(len(message["content"]) / 4)
-        with self._books:
+        with self.lock:
             self.dollars += (used["prompt_tokens"] * 10 + used["completion_tokens"] * 40) / 1e6
         return told
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tells", [True, False])
-def test_no_more_is_spent_than_the_limit_however_often_it_is_killed(
-    tmp_path: Path, tells: bool
-) -> None:
+def test_no_more_is_spent_than_the_limit_however_often_it_is_killed(tmp_path, tells):
     stub = Paid(tells)
     project = tmp_path / "mine"
     command = [sys.executable, "-m", "ttsgraph", "run", "--limit", str(LIMIT)]
     more = {"cwd": project, "env": os.environ | {"PYTHONPATH": python_path(ROOT)}}
     with serve(stub) as url:
-        prices = ["--price", "10,40"]
-        made = CliRunner().invoke(app, ["init", str(project), "--url", url, *prices])
-        assert made.exit_code == 0, made.output
+        done("init", str(project), "--url", url, "--price", "10,40")
         profile = project / "profiles" / "mine.yaml"
         text = profile.read_text().replace("max_tokens: 512", "max_tokens: 50")
         profile.write_text(text.replace("{kind: external}", "{kind: external, concurrency: 64}"))

@@ -1,19 +1,16 @@
-"""One search on several workers: shared out, the outcome is that of one process."""
+"""Questions on several workers: shared out, the outcome is that of one process."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from multiprocessing import AuthenticationError
-from pathlib import Path
 
 import pytest
 
+from tests.pool.test_simulated import questions_of
 from ttsgraph.base.errors import LimitReached, RunStopped
-from ttsgraph.base.parsing import parse
-from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Environment
-from ttsgraph.graphs.budget import Budget
+from ttsgraph.evaluation.environment import QuestionResult
+from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import Completion
 from ttsgraph.runtime.clients import open_client
@@ -29,17 +26,11 @@ from ttsgraph.runtime.workers import (
     owners_store,
     work_on,
 )
-from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.loop import Bench, find
-from ttsgraph.searching.methods import Problem, searcher_class
-from ttsgraph.searching.methods.summary import SearchOutcome
-from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
-from ttsgraph.stages.bookkeeping import BOOKKEEPING
-from ttsgraph.tasks import get_task
-from ttsgraph.tasks.sources import load_questions
 
-ROOT = Path(__file__).parents[2]
+SMALL, LARGE = "llama-3.2-1b", "llama-3.1-8b"
+GRAPHS = [chain([SMALL] * 2), parallel([SMALL] * 3, LARGE, "voter")]
 
 
 async def in_a_thread(work: WorkPiece) -> PieceResult:
@@ -52,73 +43,41 @@ async def twice(work: WorkPiece) -> PieceResult:
     return await in_a_thread(work)
 
 
-class Lab:
-    """A search on the simulated pool, and where its evaluations go."""
+def answered(
+    known: Profile, meter: Meter, workers: int = 0, carry: Carry = in_a_thread
+) -> list[tuple[QuestionResult, ...]]:
+    """What graphs come to in this process, or shared out among so many workers."""
+    asked = questions_of(known, "math", 30)
 
-    def __init__(self) -> None:
-        shipped = load_profile("simulated", ROOT / "profiles")
-        data = shipped.model_dump(mode="json", exclude_none=True)
-        data["tasks"] = {"math": data["tasks"]["math"]}
-        data["search"] |= {"max_iterations": 4, "patience": 4, "batch": 12}
-        data["budget"] |= {"limit": 20, "max_nodes": 12}
-        self.profile = parse(Profile, data, "test")
-        source = self.profile.task("math").source
-        self.questions = load_questions(get_task("math"), source, seed=0)[:30]
+    async def run() -> list[tuple[QuestionResult, ...]]:
+        async with open_client(known) as client:
+            metered = MeteredClient(client, meter, known.model_pool())
+            environment = environment_for(known, "math", metered, ())
+            if workers:
+                order = order_of(known, "math", ())
+                environment = SpreadEnvironment(environment, order, carry, workers, {}, meter)
+            both = await environment.evaluate_all([(graph, asked) for graph in GRAPHS])
+            last = await environment.evaluate(single(SMALL), asked[:12])
+            return [feedback.results for feedback in (*both, last)]
 
-    def search(
-        self,
-        where: Callable[[Environment, Meter], Environment],
-        limits: LimitSettings | None = None,
-    ) -> tuple[str, ...]:
-        """Graph, trajectory and archive that a search leaves when its evaluations go there."""
-        known = self.profile
-        budget = Budget(known.cost_model("math"), 20.0, 12)
-        brief = Brief("math", budget, dict.fromkeys(known.pool, 0.4), ("assistant", "fuser"))
-        problem = Problem(brief, known.search, known.agent, {"llama-3.2-1b": 6}, 0)
-        searcher = searcher_class("agent_reinforce").of(problem)
-        meter = Meter(limits or LimitSettings())
-        archive = Archive()
-
-        async def run() -> SearchOutcome:
-            async with open_client(known) as client:
-                metered = MeteredClient(client, meter, known.model_pool())
-                environment = where(environment_for(known, "math", metered, ()), meter)
-                asked = self.questions[:12], self.questions[12:]
-                found, _ = await find(searcher, known.search, Bench(environment, archive), *asked)
-                return found
-
-        found = asyncio.run(run())
-        table = archive.table().drop(columns=[*BOOKKEEPING], errors="ignore")
-        return found.graph.to_json(), found.trajectory.to_json(), table.to_json()
-
-    def spread(
-        self, workers: int, carry: Carry = in_a_thread
-    ) -> Callable[[Environment, Meter], Environment]:
-        order = order_of(self.profile, "math", ())
-        return lambda local, meter: SpreadEnvironment(local, order, carry, workers, {}, meter)
+    return asyncio.run(run())
 
 
-def test_the_outcome_is_the_same_here_by_one_worker_and_by_three():
-    lab = Lab()
-    here = lab.search(lambda environment, meter: environment)
-    assert lab.search(lab.spread(1)) == here
-    assert lab.search(lab.spread(3, twice)) == here
+def test_the_outcome_is_the_same_here_by_one_worker_and_by_three(profile):
+    here = answered(profile, Meter(LimitSettings()))
+    assert answered(profile, Meter(LimitSettings()), 1) == here
+    assert answered(profile, Meter(LimitSettings()), 3, twice) == here
 
 
-def test_what_workers_spend_is_paid_and_the_limit_stops_them():
-    lab = Lab()
-    paid: list[Meter] = []
-
-    def where(environment: Environment, meter: Meter) -> Environment:
-        paid.append(meter)
-        return lab.spread(2)(environment, meter)
-
-    lab.search(where)
-    total = paid[0].spent.tokens
+def test_what_workers_spend_is_paid_and_the_limit_stops_them(profile):
+    free = Meter(LimitSettings())
+    answered(profile, free, 2)
+    total = free.spent.tokens
     assert total > 0
+    bounded = Meter(LimitSettings(tokens=total // 3))
     with pytest.raises(LimitReached, match=r"limits\.tokens"):
-        lab.search(where, LimitSettings(tokens=total // 3))
-    assert total // 3 <= paid[1].spent.tokens < total
+        answered(profile, bounded, 2)
+    assert total // 3 <= bounded.spent.tokens < total
 
 
 def test_a_call_is_kept_by_the_process_that_searches_and_the_first_put_of_it_counts(tmp_path):
@@ -135,11 +94,9 @@ def test_a_call_is_kept_by_the_process_that_searches_and_the_first_put_of_it_cou
         owners_store((("127.0.0.1", 9), asks[1]))
 
 
-def test_a_worker_with_other_code_stops_the_search():
-    lab = Lab()
-
+def test_a_worker_with_other_code_stops_the_search(profile):
     async def elsewhere(work: WorkPiece) -> PieceResult:
         return await in_a_thread(replace(work, order=replace(work.order, code="another")))
 
     with pytest.raises(RunStopped, match="code"):
-        lab.search(lab.spread(2, elsewhere))
+        answered(profile, Meter(LimitSettings()), 2, elsewhere)

@@ -1,17 +1,16 @@
 """The loop: what proposers ask for is run and learnt, all of them are told, until nobody asks."""
 
 import asyncio
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import brief_of, fan, vote
-from tests.searching.contest.test_rules import EVERY, QUESTIONS, THIRDS, Table, contest_of
+from tests.searching.contest.test_rules import EVERY, THIRDS, contest_of, table_world
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import Lengths
 from ttsgraph.searching.loop import Bench, run
 from ttsgraph.searching.methods.base import Proposer
 from ttsgraph.searching.state import GraphAt, Proposal, State
@@ -45,9 +44,8 @@ class Listed(Proposer):
 @pytest.fixture
 def asked():
     state = contest_of(brief_of(dict.fromkeys("abc", 1.0), 4.0))
-    world: Any = Table(THIRDS, state.brief.cost)
-    world.greedy = frozenset()
-    environment: Any = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
+    environment: Any = table_world(THIRDS, state.brief)
+    environment.world.greedy = frozenset()
     return state, Bench(environment, Archive())
 
 
@@ -57,11 +55,8 @@ def test_all_that_is_asked_for_is_run_once_and_every_proposer_is_told_of_it(aske
     first = Listed("first", (single, EVERY[:10]), (both, EVERY[:5]))
     second = Listed("second", (single, EVERY[:10]), (single, EVERY[5:15]))
     asyncio.run(run(state, [first, second], bench))
-    assert (
-        first.told
-        == second.told
-        == [*[(single.content_hash, 10)] * 2, (both.content_hash, 5), (single.content_hash, 5)]
-    )
+    told = [*[(single.content_hash, 10)] * 2, (both.content_hash, 5), (single.content_hash, 5)]
+    assert first.told == second.told == told
     # What is asked already is not asked again: only the fan's other calls, and five questions.
     assert state.calls == bench.environment.calls == 10 + 2 * 5 + 5
     assert sorted(state.evidence.graphs[single].questions) == [*range(15)]
@@ -76,9 +71,8 @@ def test_each_graph_is_recorded_under_who_proposed_it_first_and_may_run(asked):
     first = Listed("first", (single, EVERY[:5]))
     second = Listed("second", (large, EVERY[:5]), (single, EVERY[5:9]))
     asyncio.run(run(state, [first, second], bench))
-    records = [
-        (each["graph_hash"], each["found_by"], each["method"]) for each in bench.archive.records
-    ]
+    shown = operator.itemgetter("graph_hash", "found_by", "method")
+    records = [*map(shown, bench.archive.records)]
     assert records[0] == (single.content_hash, "first", "first")
     assert records[-1] == (single.content_hash, "first", "second")
     assert large.content_hash not in {each[0] for each in records}

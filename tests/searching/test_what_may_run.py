@@ -3,23 +3,24 @@
 import asyncio
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.searching.contest.test_contenders import brief_of as priced
 from tests.searching.methods.test_driver import Given
+from tests.searching.methods.test_search import feedback as of_share
 from tests.support.routers import by_field
 from ttsgraph.base.errors import BudgetError, TTSGraphError
-from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import Budget, BudgetOf, CostModel, Lengths, MeanCost
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths, MeanCost
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, VOTER
 from ttsgraph.graphs.stopping import LOSSLESS
-from ttsgraph.models.client import Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.ballots import mixed
@@ -41,11 +42,11 @@ QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(6)]
 def brief_of(seed: int) -> Brief:
     """A random pool, budget and set of roles, of which at least a single call may run."""
     rng = np.random.default_rng(seed)
-    specs = []
-    for k in range(int(rng.integers(1, 7))):
-        size = 1e8 * 10 ** rng.uniform(0, 3)
-        price = Price(size / 1e9, size / 1e9)
-        specs.append(ModelSpec(f"m{k}", f"f{k % 2}", size, size, 2 + k, 8, price))
+    sizes = enumerate(1e8 * 10 ** rng.uniform(0, 3, int(rng.integers(1, 7))))
+    specs = [
+        ModelSpec(f"m{k}", f"f{k % 2}", size, size, 2 + k, 8, Price(size / 1e9, size / 1e9))
+        for k, size in sizes
+    ]
     metric = ("flops", "dollars")[seed % 2]
     cost = CostModel(ModelPool(specs), Lengths(100, 50), metric)
     least = cost.smallest_call()
@@ -74,9 +75,8 @@ def start_of(brief: Brief) -> dict[str, int]:
     return pair if brief.admits(pair) else {models[0]: 1}
 
 
-def feedback(right: float, asked: Sequence[Question] = QUESTIONS) -> Feedback:
-    results = (QuestionResult(q.id, k < right, "7", 1.0) for k, q in enumerate(asked))
-    return Feedback(tuple(results), Usage(), 1.0)
+def feedback(right: float) -> Feedback:
+    return of_share(right / 6, 6)
 
 
 def of_searcher(searcher: Searcher) -> Iterator[CollaborationGraph]:
@@ -87,8 +87,7 @@ def of_searcher(searcher: Searcher) -> Iterator[CollaborationGraph]:
         except BudgetError:
             return
         yield from graphs
-        scored = [(graph, feedback((turn + k) % 7)) for k, graph in enumerate(graphs)]
-        searcher.learn(scored)
+        searcher.learn([(graph, feedback((turn + k) % 7)) for k, graph in enumerate(graphs)])
         json.dumps(searcher.snapshot())
         yield searcher.result()
 
@@ -101,10 +100,8 @@ def of_contest(brief: Brief) -> Iterator[CollaborationGraph]:
     rng = np.random.default_rng(0)
     draws = rng.integers(0, 3, (40, len(QUESTIONS)))
     yield from mixed(brief, lambda model: draws)
-    adaptive = list(contenders.adaptive)
-    for graph in [*list(contenders.graphs)[:20], *adaptive[:20]]:
-        if (made := changed(graph, brief, rng)) is not None:
-            yield made
+    some = [*list(contenders.graphs)[:20], *list(contenders.adaptive)[:20]]
+    yield from filter(None, (changed(graph, brief, rng) for graph in some))
 
 
 def problem_of(brief: Brief, seed: int = 0) -> Problem:
@@ -140,8 +137,7 @@ class TestTheRule:
         assert replace(mean, worst=CostModel.branch_cost(brief.cost, graph)).admits(graph)
 
     def test_a_role_that_a_profile_lacks_may_not_run(self):
-        graph = topologies.parallel(["a"] * 2, "a", FUSER)
-        budget = brief_with("a").budget
+        graph, budget = topologies.parallel(["a"] * 2, "a", FUSER), brief_with("a").budget
         assert budget.admits(graph)
         assert "fuser" in replace(budget, roles=(ASSISTANT, VOTER)).why_not(graph)
 
@@ -170,12 +166,10 @@ def searched(searcher: Searcher) -> tuple[State, set[CollaborationGraph]]:
     return state, {graph for asked in given.asked for graph, _ in asked}
 
 
-def brief_with(
-    *models: str, limit: float = math.inf, most: int = 12, of: BudgetOf = "worst"
-) -> Brief:
+def brief_with(*models: str, limit: float = math.inf, most: int = 12, **more: Any) -> Brief:
     """Models of which each costs ten times as much as the one before."""
     units = {name: 10.0**k for k, name in enumerate(models)}
-    return priced(units, limit, most=most, of=of)
+    return priced(units, limit, most=most, **more)
 
 
 def test_what_may_not_run_is_dropped_counted_and_never_run(monkeypatch):
@@ -185,13 +179,18 @@ def test_what_may_not_run_is_dropped_counted_and_never_run(monkeypatch):
     assert len(state.dropped) >= 3 * 3
 
 
+def warm_from(champion: CollaborationGraph, brief: Brief) -> WarmReinforce:
+    """A re-search of a champion, when `b` joins."""
+    problem = replace(problem_of(brief), start={})
+    return WarmReinforce(problem, LastSearch(champion, (), ("b",)))
+
+
 def test_what_a_contest_admitted_by_its_mean_cost_stands_in_a_re_search():
     limit = 5 * brief_with("a").cost.single("a")
     brief = brief_with("a", "b", of="mean", limit=limit)
     winner = vote(["a"] * 10, LOSSLESS)
     assert not brief.budget.admits(winner)  # by its cost at worst
-    last = LastSearch(winner, (), ("b",))
-    warm = WarmReinforce(replace(problem_of(brief), start={}), last)
+    warm = warm_from(winner, brief)
     state, asked = searched(warm)
     assert (winner in asked, warm.initial(), state.dropped) == (True, winner, [])
 
@@ -204,11 +203,6 @@ def test_a_plug_in_that_breaks_the_rule_is_named():
 class TestReSearch:
     """A warm start keeps the rule, and no champion is taken for one that scored nothing."""
 
-    def warm(self, brief: Brief, graph: CollaborationGraph) -> WarmReinforce:
-        new = (list(brief.cost.pool)[-1],)
-        problem = replace(problem_of(brief), start={})
-        return WarmReinforce(problem, LastSearch(graph, (), new))
-
     @pytest.mark.parametrize(
         "graph",
         [
@@ -220,8 +214,7 @@ class TestReSearch:
     )
     def test_any_champion_may_be_searched_from(self, graph):
         brief = brief_with("a", "b")
-        searcher = self.warm(brief, graph)
-        _, asked = searched(searcher)
+        _, asked = searched(warm_from(graph, brief))
         assert asked
         assert all(brief.budget.admits(each) for each in asked)
         if brief.budget.admits(graph):
@@ -229,14 +222,13 @@ class TestReSearch:
 
     def test_a_newcomer_too_dear_to_use_leaves_the_champion(self):
         brief = brief_with("a", "b", limit=5 * brief_with("a").cost.single("a"))
-        champion = topologies.single("a")
-        searcher = self.warm(brief, champion)
+        searcher = warm_from(topologies.single("a"), brief)
         _, asked = searched(searcher)
         assert all("b" not in graph.model_counts() for graph in asked)
-        assert searcher.result() == champion
+        assert searcher.result() == topologies.single("a")
 
     def test_a_champion_that_could_not_be_scored_is_not_beaten_by_that(self):
-        searcher = self.warm(brief_with("a", "b"), topologies.single("a"))
+        searcher = warm_from(topologies.single("a"), brief_with("a", "b"))
         while not searcher.finished:
             scored = [each for each in searcher.propose(4) if each != searcher.last]
             searcher.learn([(graph, feedback(6)) for graph in scored])

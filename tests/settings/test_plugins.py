@@ -2,7 +2,9 @@
 
 import asyncio
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -53,20 +55,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A folder of the user's; what its modules register is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    known = set(sys.modules)
-    registries = (TASKS, _ROLES, SEARCHERS, ENGINES)
-    before = [dict(registry) for registry in registries]
-    yield tmp_path
-    for registry, old in zip(registries, before, strict=True):
-        registry.clear()
-        registry.update(old)
-    for name in set(sys.modules) - known:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+    with ExitStack() as kept:
+        for registry in (TASKS, _ROLES, SEARCHERS, ENGINES):
+            kept.enter_context(patch.dict(registry))
+        yield tmp_path
+    for name in ("my_haiku", "mine", "my_engine"):
+        sys.modules.pop(name, None)
 
 
-def profile(folder: Path, **more: object) -> Profile:
-    path = profile_with(folder, kind="haiku")
+def profile(folder: Path, kind: str = "haiku", **more: object) -> Profile:
+    path = profile_with(folder, kind=kind)
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | more))
     return load(Profile, path)
 
@@ -90,9 +88,7 @@ def test_a_profile_names_a_module_of_its_folder(folder: Path, place: str) -> Non
         ("1 / 0", "but its import failed: ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_module_that_cannot_be_had_is_named(
-    folder: Path, text: str | None, expected: str
-) -> None:
+def test_a_module_that_cannot_be_had_is_named(folder, text, expected):
     if text is not None:
         (folder / "mine.py").write_text(text)
     with pytest.raises(SettingsError, match=f"plugin 'mine': .*{expected}"):
@@ -101,13 +97,9 @@ def test_a_module_that_cannot_be_had_is_named(
 
 def test_an_engine_of_a_module_starts_the_servers_of_a_pool(folder: Path) -> None:
     (folder / "my_engine.py").write_text(ENGINE)
-    path = profile_with(folder, kind="exact")
-    data = yaml.safe_load(path.read_text()) | {"plugins": ["my_engine"]}
-    data |= {"engine": {"kind": "stubs"}, "pool": {"tiny": {"price": 0}}}
-    data["budget"] = {"metric": "dollars", "limit": 1}
-    path.write_text(yaml.safe_dump(data))
-    found = load(Profile, path)
-    made = DeployedVersion("support", single("tiny"), found)
+    more = {"engine": {"kind": "stubs"}, "pool": {"tiny": {"price": 0}}}
+    more |= {"plugins": ["my_engine"], "budget": {"metric": "dollars", "limit": 1}}
+    made = DeployedVersion("support", single("tiny"), profile(folder, "exact", **more))
     answer = asyncio.run(made.answer("2 + 2"))
     assert answer.text in ("4", "5")
     again = asyncio.run(made.answer("2 + 2"))

@@ -9,14 +9,13 @@ import yaml
 from tests.support.project import ROOT, laptop_on
 from ttsgraph.base.errors import ContextOverflow, DataError, SettingsError
 from ttsgraph.base.parsing import parse
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.models.client import Client, Completion, Request
+from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import StepModels, measured_lengths, profiled, with_lengths
-from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 
 WORDS = {"small": 5, "large": 40}
@@ -24,14 +23,17 @@ TRAIN = [Question(str(k), f"{k} + 1", str(k + 1)) for k in range(12)]
 
 
 class Wordy(Client):
-    async def complete(self, request: Request) -> Completion:
-        said = " ".join(["so"] * (WORDS[request.model] - 1) + ["2"])
-        return Completion(
-            said, sum(len(m.content.split()) for m in request.messages), WORDS[request.model], 0.1
-        )
+    """Models that say so many words each; some take no prompt."""
 
-    async def aclose(self) -> None:
-        """Nothing is open."""
+    def __init__(self, *refused: str) -> None:
+        self.refused = refused
+
+    async def complete(self, request: Request) -> Completion:
+        if request.model in self.refused:
+            raise ContextOverflow("2049 tokens, and it takes 2048")
+        written = WORDS[request.model]
+        read = sum(len(message.content.split()) for message in request.messages)
+        return Completion("so " * (written - 1) + "2", read, written, 0.1)
 
 
 def profile(**task) -> Profile:
@@ -44,15 +46,8 @@ def profile(**task) -> Profile:
     return parse(Profile, laptop, "here")
 
 
-def environment(known: Profile, client: Client | None = None) -> Environment:
-    settings = known.task("math")
-    prompt = settings.prompt.prompt(get_task("math"), ())
-    sampling = settings.sampling.sampling()
-    return Environment(get_task("math"), prompt, sampling, known.model_pool(), client or Wordy())
-
-
-def table(known: Profile, client: Client | None = None):
-    asked = StepModels(environment(known, client))
+def table(known: Profile, *refused: str):
+    asked = StepModels(environment_for(known, "math", Wordy(*refused), ()))
     return asyncio.run(profiled(known, "math", list(known.model_pool()), asked, TRAIN))
 
 
@@ -64,40 +59,25 @@ def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
         profile(lengths={"prompt_tokens": 10})
 
 
-class Refusing(Wordy):
-    """One that takes no prompt of some models."""
-
-    def __init__(self, *refused: str) -> None:
-        self.refused = refused
-
-    async def complete(self, request: Request) -> Completion:
-        if request.model in self.refused:
-            raise ContextOverflow("2049 tokens, and it takes 2048")
-        return await super().complete(request)
-
-
 @pytest.mark.parametrize("refused", WORDS)
 def test_a_model_that_takes_no_prompt_costs_what_the_one_with_the_longest_answers_does(refused):
     known = profile()
-    made = table(known, Refusing(refused))
+    made = table(known, refused)
     cost = with_lengths(known, "math", made).cost_model("math")
     assert cost.single("small") == cost.single("large") > 0
     assert made.set_index("model").loc[refused, "accuracy"] == 0
     with pytest.raises(DataError, match=r"it takes 2048.*splits.shots"):
-        table(known, Refusing(*WORDS))
+        table(known, *WORDS)
 
 
 def test_measured_costs_are_what_graphs_cost_or_a_little_more():
     measured = with_lengths(profile(), "math", table(profile()))
     cost = measured.cost_model("math")
-    evaluate = environment(measured).evaluate
+    evaluate = environment_for(measured, "math", Wordy(), ()).evaluate
     graphs = [topologies.single(name) for name in WORDS]
     graphs += [topologies.chain([a, b, a]) for a in WORDS for b in WORDS]
-    graphs += [
-        topologies.parallel(["large"] * 4 + ["small"], name, role)
-        for name in WORDS
-        for role in ("fuser", "voter")
-    ]
+    drafts = ["large"] * 4 + ["small"]
+    graphs += [topologies.parallel(drafts, m, role) for m in WORDS for role in ("fuser", "voter")]
     for graph in graphs:
         spent = asyncio.run(evaluate(graph, TRAIN)).usage.dollars / len(TRAIN)
         assert spent <= cost.graph_cost(graph) * (1 + 1e-9)
@@ -143,15 +123,9 @@ def one_model(calls: int = 1000, **more: Any) -> Profile:
 def test_what_a_contest_of_one_model_takes_adds_up():
     found = estimate_run(one_model(), "math")
     calls = found["calls"] | {"pilot": 0}
-    assert calls == {
-        "profile": 200,
-        "pilot": 0,
-        "init_family": 300,
-        "init_instances": 700,
-        "evaluate": 20 * 5,
-        "ablation": 8 * 5,
-        "total": 1340 + found["calls"]["pilot"],
-    }
+    steps = {"profile": 200, "pilot": 0, "init_family": 300, "init_instances": 700}
+    steps |= {"evaluate": 20 * 5, "ablation": 8 * 5}
+    assert calls == steps | {"total": 1340 + found["calls"]["pilot"]}
     # What reads answers, on the way to a graph, takes a quarter more; pilot and ablation are not
     # part of `ttsgraph run`.
     dollars = (200 + 1.25 * 1000 + 100) * 3e-6
@@ -169,8 +143,6 @@ def test_an_agent_with_a_language_model_takes_at_most_its_limits():
     agent = {"kind": "llm", "model": "guide", "base_url": "http://127.0.0.1:1/v1", "price": 0.02}
     profile = one_model(agent=agent | {"context_tokens": 900, "max_tokens": 100})
     calls = (profile.search.max_iterations + 2) * 2
-    assert estimate_run(profile, "math")["agent"] == {
-        "calls": calls,
-        "tokens": 1000 * calls,
-        "dollars": pytest.approx(1000 * calls * 0.02e-6),
-    }
+    dollars = pytest.approx(1000 * calls * 0.02e-6)
+    told = {"calls": calls, "tokens": 1000 * calls, "dollars": dollars}
+    assert estimate_run(profile, "math")["agent"] == told

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.dialect import Dialect, DialectStore
+from ttsgraph.stages.bookkeeping import without_bookkeeping
+from ttsgraph.stages.history import read_history, write_history
 from ttsgraph.stages.project import Folder
 from ttsgraph.stages.records import (
     GateVerdict,
@@ -76,13 +78,17 @@ def same(first: Any, second: Any) -> bool:
 
 
 @contextmanager
-def restored(path: Path) -> Iterator[bytes]:
-    """The content of a file, which is the same again afterwards."""
-    content = path.read_bytes()
-    try:
-        yield content
-    finally:
-        path.write_bytes(content)
+def restored(folder: Path, path: Path) -> Iterator[bytes]:
+    """The content of a file of a project, which is the same again afterwards."""
+    with chdir(folder):
+        content = path.read_bytes()
+        try:
+            yield content
+        finally:
+            path.write_bytes(content)
+
+
+SHARED = [HealthCheck.function_scoped_fixture]
 
 
 def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path):
@@ -91,7 +97,7 @@ def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=SHARED)
 @given(data=st.data())
 @example(data=None)
 def test_what_was_kept_is_there_as_it_was_or_not_at_all(tmp_path, data):
@@ -134,7 +140,7 @@ def content_of(path: Path) -> Any:
 
 @pytest.mark.parametrize("path", DAMAGED, ids=lambda path: path.name)
 def test_a_damaged_file_of_a_stage_is_read_right_or_told(copied, path):
-    with chdir(copied.folder), restored(path) as content:
+    with restored(copied.folder, path) as content:
         expected = content_of(path)
 
         @settings(max_examples=60, deadline=None)
@@ -155,22 +161,19 @@ def test_a_damaged_file_of_a_stage_is_read_right_or_told(copied, path):
 
 
 def run(command: str) -> None:
-    """Run the command of a stage, as a message gives it, in this process."""
-    words = shlex.split(command)
-    assert words[:2] == ["python", "-m"], command
-    options = {words[k].removeprefix("--"): words[k + 1] for k in range(3, len(words), 2)}
-    flow_of(words[2].removeprefix("ttsgraph_flows."))(**options)
+    """Run a stage with its options, as a message gives them, in this process."""
+    stage, *options = shlex.split(command)
+    flow_of(stage)(**dict(zip([name[2:] for name in options[::2]], options[1::2], strict=True)))
 
 
-SEARCH = "python -m ttsgraph_flows.search --task math --method random"
-EVALUATE = "python -m ttsgraph_flows.evaluate --task math --method random"
+SEARCHED = "--task math --method random"
 CASES = [
-    ("python -m ttsgraph_flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
-    ("python -m ttsgraph_flows.init_instances --task math", RESULTS / "pilot.parquet", b""),
-    (SEARCH, RESULTS / "start.json", lambda content: content[:99] + b"?" + content[100:]),
-    (EVALUATE, METHOD / "trajectory.csv", None),
-    (EVALUATE, METHOD / "history.jsonl", lambda content: content[: len(content) // 2]),
-    ("python -m ttsgraph_flows.report", METHOD / "verdict.json", b"{}"),
+    ("profile --task math", DATA / "questions.parquet", b"PAR1"),
+    ("init_instances --task math", RESULTS / "pilot.parquet", b""),
+    (f"search {SEARCHED}", RESULTS / "start.json", lambda kept: kept[:99] + b"?" + kept[100:]),
+    (f"evaluate {SEARCHED}", METHOD / "trajectory.csv", None),
+    (f"evaluate {SEARCHED}", METHOD / "history.jsonl", lambda kept: kept[: len(kept) // 2]),
+    ("report", METHOD / "verdict.json", b"{}"),
 ]
 
 
@@ -179,7 +182,7 @@ CASES = [
     ("command", "path", "damage"), CASES, ids=lambda value: getattr(value, "name", None)
 )
 def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
-    with chdir(copied.folder), restored(path) as content:
+    with restored(copied.folder, path) as content:
         expected = content_of(path)
         path.unlink()
         if damage is not None:
@@ -189,7 +192,7 @@ def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
         said = str(caught.value)
         if "move the file away" in said:
             path.rename(path.with_name("away"))
-        if advised := re.search(r"`(python -m ttsgraph_flows\.[^`]*)`", said):
+        if advised := re.search(r"`python -m ttsgraph_flows\.([^`]*)`", said):
             run(advised[1])
         run(command)
         assert same(content_of(path), expected)
@@ -198,8 +201,40 @@ def test_the_advice_about_a_damaged_file_works(copied, command, path, damage):
 @pytest.mark.slow
 def test_a_graph_that_is_not_the_found_one_is_told(copied):
     path = METHOD / "graph.json"
-    with chdir(copied.folder), restored(path) as content:
+    with restored(copied.folder, path) as content:
         model = CollaborationGraph.from_json(content.decode()).nodes[0].model
         path.write_bytes(content.replace(model.encode(), b"another", 1))
         with pytest.raises(DataError, match="not the one that the search found"):
             read_found(METHOD)
+
+
+numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+json_values = st.recursive(
+    st.none() | st.booleans() | numbers | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+entry_lists = st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=5)
+
+
+@given(entries=entry_lists, data=st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=SHARED)
+def test_a_history_is_read_as_it_was_written_or_not_at_all(tmp_path, entries, data):
+    path = tmp_path / "history.jsonl"
+    write_history(entries, path)
+    assert read_history(path) == without_bookkeeping(entries)
+    lines = path.read_bytes().splitlines(keepends=True)
+    other = data.draw(st.lists(st.sampled_from(lines), max_size=12))
+    path.write_bytes(b"".join(other))
+    if other == lines[: len(other)]:
+        assert len(read_history(path)) == max(0, len(other) - 1)
+    else:
+        with pytest.raises(DataError, match="is damaged"):
+            read_history(path)
+    whole = b"".join(lines)
+    place = data.draw(st.integers(0, len(whole) - 1))
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    with pytest.raises(DataError, match="is damaged"):
+        read_history(path)

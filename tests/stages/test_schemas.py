@@ -1,7 +1,7 @@
 """Tables come back as written; those that can't be right are refused with row and rule."""
 
 import math
-from functools import partial
+import operator
 
 import pandas as pd
 import pytest
@@ -14,21 +14,9 @@ from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import CostModel, Lengths
 from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.models.client import Usage
+from ttsgraph.stages import schemas
 from ttsgraph.stages.bookkeeping import BOOKKEEPING, beside
-from ttsgraph.stages.schemas import (
-    Answers,
-    Candidates,
-    Evaluations,
-    Evidence,
-    Nodes,
-    Pilots,
-    Profiles,
-    Questions,
-    Trajectory,
-    check,
-    read_table,
-    write_table,
-)
+from ttsgraph.stages.schemas import Candidates, Profiles, Questions, check, read_table, write_table
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import questions_of, questions_table
 
@@ -58,20 +46,13 @@ def test_all_problems_are_named_at_once_and_nothing_is_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda path: None,
-        lambda path: path.write_text("not parquet"),
-        lambda path: questions().drop(columns="meta").to_parquet(path),
-    ],
-)
-def test_a_table_that_can_not_be_used_names_the_stage_that_makes_it(tmp_path, write):
-    path = tmp_path / "questions.parquet"
-    write(path)
-    with pytest.raises(DataError, match=r"`python -m ttsgraph_flows\.sample`") as caught:
-        read_table(Questions, path, "sample")
-    assert str(caught.value).startswith(f"{path}: ")
+def test_a_table_that_can_not_be_used_names_the_stage_that_makes_it(tmp_path):
+    absent, text, other = (tmp_path / name for name in ("absent", "text", "other"))
+    text.write_text("not parquet")
+    questions().drop(columns="meta").to_parquet(other)
+    for path in (absent, text, other):
+        with pytest.raises(DataError, match=rf"^{path}: .*`python -m ttsgraph_flows\.sample`"):
+            read_table(Questions, path, "sample")
 
 
 def test_what_the_clock_and_the_cache_said_is_in_a_file_beside(tmp_path):
@@ -99,20 +80,15 @@ def record(number: int, split: str = "train", correct: tuple[bool | None, ...] =
         for k, each in enumerate(correct * 5)
     )
     failed = all(each is None for each in correct)
-    usage = Usage(100, 200, 1e-6, 1e-6, 10 * len(graph.nodes), 0)
-    feedback = Feedback(results, usage, 0.3)
-    units = COST.graph_cost(graph)
-    iteration = 1 + number // 3
-    said = "loop, iteration 1"
-    return record_of(number, "random", iteration, split, graph, units, feedback, failed, said)
+    feedback = Feedback(results, Usage(100, 200, 1e-6, 1e-6, 10 * len(graph.nodes), 0), 0.3)
+    what = 1 + number // 3, split, graph, COST.graph_cost(graph), feedback, failed
+    return record_of(number, "random", *what, "loop, iteration 1")
 
 
 @pytest.fixture(scope="module")
 def archive():
     rows = [record(k, "val" if k % 3 == 2 else "train") for k in range(8)]
-    rows.append(record(8, correct=(None, None)))
-    rows.append(record(9, correct=(True, None)))
-    return pd.DataFrame(rows)
+    return pd.DataFrame([*rows, record(8, correct=(None, None)), record(9, correct=(True, None))])
 
 
 def checked(table: pd.DataFrame) -> None:
@@ -123,7 +99,7 @@ def test_an_archive_as_searches_write_it_holds(archive):
     checked(archive)
 
 
-OTHER_MODEL = parallel(["another"] * 2, LARGE)
+OTHER = parallel(["another"] * 2, LARGE)
 
 WRONG = {
     "no accuracy though questions were scored": {"accuracy": math.nan},
@@ -134,10 +110,7 @@ WRONG = {
     "another graph's hash": {"graph_hash": "0123456789abcdef"},
     "nodes that the graph lacks": {"n_nodes": 5},
     "another width": {"width": 7},
-    "a model that the pool lacks": {
-        "graph": OTHER_MODEL.to_json(),
-        "graph_hash": OTHER_MODEL.content_hash,
-    },
+    "a model that the pool lacks": {"graph": OTHER.to_json(), "graph_hash": OTHER.content_hash},
     "an unknown method": {"method": "guess"},
     "an error though all was scored": {"error": "the server went away"},
     "budget units 100 times off": {"budget_units": 1234.0},
@@ -158,41 +131,23 @@ WRONG = {
 }
 
 
-def with_row(number, **values):
-    """A change of a table: these values in one of its rows."""
-
-    def change(table):
-        for column, value in values.items():
-            table.loc[number, column] = value
-        return table
-
-    return change
+def changed(table, change, row=0):
+    """A table with these values in a row, or what a function makes of it."""
+    if callable(change):
+        return change(table)
+    for column, value in change.items():
+        table.loc[row, column] = value
+    return table
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_row_is_refused_with_its_number(archive, wrong):
     with pytest.raises(DataError, match=r"archive: .*\brow \d"):
-        checked(with_row(3, **WRONG[wrong])(archive.copy()))
+        checked(changed(archive.copy(), WRONG[wrong], 3))
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda table: table[:0],
-        lambda table: table.drop(columns="calls"),
-        lambda table: table.assign(more=1),
-        lambda table: table.assign(method="guess"),
-        lambda table: table.assign(iteration=table["iteration"] + 100),
-        lambda table: table.assign(calls=table["calls"].astype(str)),
-        lambda table: table[::-1].reset_index(drop=True),
-    ],
-)
-def test_a_wrong_table_is_refused(archive, made):
-    with pytest.raises(DataError, match=r"archive: "):
-        checked(made(archive))
-
-
-first = partial(with_row, 0)
+NOTHING = operator.itemgetter(slice(0))
+WITHOUT_FIRST = operator.itemgetter(slice(1, None))
 
 
 def every(**values):
@@ -203,37 +158,45 @@ def twice(table):
     return pd.concat([table, table[:1]], ignore_index=True)
 
 
-def without_first(table):
-    return table[1:].reset_index(drop=True)
-
-
-def nothing(table):
-    return table[:0]
+@pytest.mark.parametrize(
+    "made",
+    [
+        NOTHING,
+        lambda table: table.drop(columns="calls"),
+        *(every(more=1), every(method="guess")),
+        lambda table: table.assign(iteration=table["iteration"] + 100),
+        lambda table: table.assign(calls=table["calls"].astype(str)),
+        lambda table: table[::-1].reset_index(drop=True),
+    ],
+)
+def test_a_wrong_table_is_refused(archive, made):
+    with pytest.raises(DataError, match=r"archive: "):
+        checked(made(archive))
 
 
 OTHERS = {
     "random/trajectory.csv": (
-        Trajectory,
-        *(first(best_val_value=1.0), without_first, first(val_low=0.9, val_high=0.1)),
-        *(first(val_accuracy=0.99, val_high=0.6), first(train_best=0.0, train_mean=0.5)),
+        schemas.Trajectory,
+        *({"best_val_value": 1.0}, WITHOUT_FIRST, {"val_low": 0.9, "val_high": 0.1}),
+        *({"val_accuracy": 0.99, "val_high": 0.6}, {"train_best": 0.0, "train_mean": 0.5}),
     ),
     "random/nodes.parquet": (
-        Nodes,
-        *(first(repaired=99_999), first(spoilt=99_999), first(repairable=99_999), twice),
-        *(first(nodes_left=99), every(is_sink=True), every(cost_share=1.0)),
+        schemas.Nodes,
+        *({"repaired": 99_999}, {"spoilt": 99_999}, {"repairable": 99_999}, twice),
+        *({"nodes_left": 99}, every(is_sink=True), every(cost_share=1.0)),
     ),
     "random/test.parquet": (
-        Evaluations,
-        *(nothing, without_first, twice, first(found_only=5), first(n_unscored=7)),
+        schemas.Evaluations,
+        *(NOTHING, WITHOUT_FIRST, twice, {"found_only": 5}, {"n_unscored": 7}),
         *(every(rival_only=99_999), every(p_differs=0.001)),
     ),
-    "random/answers.parquet": (Answers, twice, without_first, first(correct=None)),
-    "random/evidence.parquet": (Evidence, twice, first(inputs_right=99.0)),
-    "profile.parquet": (Profiles, nothing, twice, first(reading_by_role="other")),
-    "pilot.parquet": (Pilots, twice, first(budget_units=math.inf)),
+    "random/answers.parquet": (schemas.Answers, twice, WITHOUT_FIRST, {"correct": None}),
+    "random/evidence.parquet": (schemas.Evidence, twice, {"inputs_right": 99.0}),
+    "profile.parquet": (Profiles, NOTHING, twice, {"reading_by_role": "other"}),
+    "pilot.parquet": (schemas.Pilots, twice, {"budget_units": math.inf}),
     "../../../data/simulated-small/math/questions.parquet": (
         Questions,
-        *(first(text="  "), every(text="the same"), nothing),
+        *({"text": "  "}, every(text="the same"), NOTHING),
     ),
 }
 
@@ -243,6 +206,5 @@ def test_other_wrong_tables_are_refused_too(searched, name):
     schema, *changes = OTHERS[name]
     right = read_table(schema, searched.results / name, "search")
     for change in changes:
-        wrong = change(right.copy())
         with pytest.raises(DataError, match="table: "):
-            check(wrong, schema, "table")
+            check(changed(right.copy(), change).reset_index(drop=True), schema, "table")

@@ -17,7 +17,6 @@ from tests.support.running import simulated
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective
-from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, parallel, single
@@ -34,10 +33,9 @@ from ttsgraph.stages.trials import test_cases as rivals
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import questions_table
 
+ONE = "gemma-3-1b"
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 BRIEF = Brief("math", Budget(COST, 40.0, 24), {}, ("assistant", "fuser"))
-
-
 JOINT = replace(BRIEF, objective=Objective(kind="joint", weight=0.9))
 
 
@@ -55,12 +53,9 @@ JOINT = replace(BRIEF, objective=Objective(kind="joint", weight=0.9))
     ],
 )
 def test_the_start_is_the_largest_multiset_that_can_not_be_told_from_the_best(brief, tried, start):
-    rows = [
-        {"counts": json.dumps({"gemma-3-1b": count}), "accuracy": share, "latency_s": float(count)}
-        for count, share in tried
-    ]
-    table = pd.DataFrame(rows).assign(n_scored=16)
-    assert start_trial(table, brief).counts == {"gemma-3-1b": start}
+    rows = [(json.dumps({ONE: count}), share, float(count)) for count, share in tried]
+    table = pd.DataFrame(rows, columns=["counts", "accuracy", "latency_s"]).assign(n_scored=16)
+    assert start_trial(table, brief).counts == {ONE: start}
 
 
 def test_a_multiset_whose_questions_the_infrastructure_lost_stops_the_run():
@@ -71,7 +66,7 @@ def test_a_multiset_whose_questions_the_infrastructure_lost_stops_the_run():
             lost = QuestionResult("q", None, error="no route to host")
             return Feedback((lost,) * len(questions), Usage(), 0.0)
 
-    cases = trial_cases([{"gemma-3-1b": 1}], BRIEF, 1, np.random.default_rng(0))
+    cases = trial_cases([{ONE: 1}], BRIEF, 1, np.random.default_rng(0))
     with pytest.raises(RunStopped, match=r"2 of 2 questions unscored .no route to host"):
         asyncio.run(StepModels(Down()).scores(cases, COST, [None] * 2))
 
@@ -98,21 +93,21 @@ def test_pilots_have_all_sweeps_and_each_runnable_graph_once_under_its_label(rol
 
 
 def test_the_found_graph_is_compared_within_the_same_budget():
-    long, two = (chain(["gemma-3-1b"] * count).to_json() for count in (70, 2))
+    long, two = (chain([ONE] * count).to_json() for count in (70, 2))
     rows = [("depth", "a", 0.9, 99.0, long), ("width", "b", 0.5, 7.0, two)]
     sweep = pd.DataFrame(rows, columns=["sweep", "label", "accuracy", "budget_units", "graph"])
-    found = parallel(["gemma-3-1b"] * 3, "gemma-3-1b", "voter")
-    alone = pd.DataFrame([{"model": "gemma-3-1b", "accuracy": 0.4}])
+    found = parallel([ONE] * 3, ONE, "voter")
+    alone = pd.DataFrame([{"model": ONE, "accuracy": 0.4}])
     cases = rivals(found, sweep, alone, Budget(COST, 40.0, 80), get_task("math"))
     arms = [case.columns["arm"] for case in cases]
     assert arms == ["found", "single", "self_consistency", "fixed_topology"]
     assert all(COST.graph_cost(case.graph) <= 40.0 for case in cases)
-    assert cases[2].graph.model_counts() == {"gemma-3-1b": 41}
+    assert cases[2].graph.model_counts() == {ONE: 41}
     assert cases[3].columns["label"] == "width: b"
     of_roles = Budget(COST, 40.0, 80, roles=("assistant", "verifier"))
     checked = rivals(found, sweep, alone, of_roles, get_task("humaneval"))[2]
     assert checked.columns["arm"] == "best_of_n"
-    assert checked.graph.model_counts() == {"gemma-3-1b": 41}
+    assert checked.graph.model_counts() == {ONE: 41}
     assert {node.stop.rule for node in checked.graph.nodes if node.waves} == {"passed"}
 
 
@@ -122,39 +117,22 @@ LARGE = "llama-3.1-8b"
 QUESTIONS = questions(TRAIN + VAL)
 
 
-@pytest.fixture(scope="module")
-def contest(profile):
-    """A contest in the calibrated world of math."""
-    return contest_of(profile, world_of(profile, seed=4))
-
-
-@pytest.fixture(scope="module")
-def again(contest):
-    """The contest's evidence, from its table."""
+def test_the_predicted_loss_of_a_removal_is_near_what_it_does(profile):
+    """In the calibrated world of math, by a contest's evidence from its table."""
+    contest = contest_of(profile, world_of(profile, seed=4))
     table = schemas.check(contest_evidence(contest), schemas.Evidence, "evidence")
-    return known_evidence(table, dict(enumerate(contest.feedbacks)), QUESTIONS, frozenset())
-
-
-GRAPHS = {
-    "vote of two models": topologies.parallel([MIDDLE, MIDDLE, LARGE, SMALL], MIDDLE, "voter"),
-    "chain": topologies.chain([SMALL, MIDDLE, MIDDLE]),
-}
-
-
-@pytest.mark.parametrize(("name", "most_off"), [("vote of two models", 0.02), ("chain", 0.06)])
-def test_the_predicted_loss_of_a_removal_is_near_what_it_does(
-    profile, contest, again, name, most_off
-):
+    known = known_evidence(table, dict(enumerate(contest.feedbacks)), QUESTIONS, frozenset())
     truth = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 6000, seed=99)
-    graph = GRAPHS[name]
-    rests = removals(graph, contest.brief.cost)
-    losses = predicted_losses(graph, contest.brief, again, np.random.default_rng(1))
-    assert losses.keys() == rests.keys()
-    whole = truth.accuracy(graph)
-    off = [losses[i].mean - (whole - truth.accuracy(rest)) for i, rest in rests.items()]
-    assert np.mean(np.abs(off)) < most_off
-    nothing = Evidence(QUESTIONS)
-    assert predicted_losses(graph, contest.brief, nothing, np.random.default_rng(0)) == {}
+    vote = parallel([MIDDLE, MIDDLE, LARGE, SMALL], MIDDLE, "voter")
+    for graph, most_off in ((vote, 0.02), (chain([SMALL, MIDDLE, MIDDLE]), 0.06)):
+        rests = removals(graph, contest.brief.cost)
+        losses = predicted_losses(graph, contest.brief, known, np.random.default_rng(1))
+        assert losses.keys() == rests.keys()
+        whole = truth.accuracy(graph)
+        off = [losses[i].mean - (whole - truth.accuracy(rest)) for i, rest in rests.items()]
+        assert np.mean(np.abs(off)) < most_off
+        nothing = Evidence(QUESTIONS)
+        assert predicted_losses(graph, contest.brief, nothing, np.random.default_rng(0)) == {}
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +163,8 @@ def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(pr
     cases = removal_cases(without)
     feedbacks = asyncio.run(cases_feedback(cases, environment, questions))
     whole = asyncio.run(environment.evaluate(graph, questions))
-    by_hash = {
-        case.graph.content_hash: feedback for case, feedback in zip(cases, feedbacks, strict=True)
-    }
+    hashes = (case.graph.content_hash for case in cases)
+    by_hash = dict(zip(hashes, feedbacks, strict=True))
     project = Project(profile, "math", 0, Folder.temporary())
     project.folder.write("questions", questions_table({"train": questions, "val": questions}))
     nodes = node_table(project, graph, whole, questions, without, by_hash, {})

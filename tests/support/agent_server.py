@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,25 +85,20 @@ def guided_search(
 ) -> Guided:
     """Search with agent_reinforce, its agent behind `url`; only the language models are fakes."""
     wanted = SearchSettings(**({"max_iterations": 8, "patience": 8, "batch": 12} | search))
+    archive = Archive() if archive is None else archive
+    bench, asked = Bench(environment_of(client or adders()), archive), arithmetic(54)
 
-    async def run() -> Guided:
+    async def run(cache: CallCache) -> Guided:
         endpoint = agent_client(Endpoint((url,), "guide", key_env), agent)
-        cache = CallCache(folder / "calls")
-        speak = speaker(CachedClient(endpoint, cache), agent, "r1", PRICE)
-        searcher = searcher_class("agent_reinforce").of(
-            Problem(BRIEF, wanted, agent, {"small": 6}, 0, speak)
-        )
-        environment = environment_of(client or adders())
-        bench = Bench(environment, Archive() if archive is None else archive)
-        asked = arithmetic(24), arithmetic(30, 24)
-        try:
-            found, state = await find(searcher, wanted, bench, *asked)
-        finally:
-            cache.close()
-            await endpoint.aclose()
-        return Guided(found, bench.archive, state.exchanges)
+        async with aclosing(CachedClient(endpoint, cache)) as cached:
+            speak = speaker(cached, agent, "r1", PRICE)
+            problem = Problem(BRIEF, wanted, agent, {"small": 6}, 0, speak)
+            searcher = searcher_class("agent_reinforce").of(problem)
+            found, state = await find(searcher, wanted, bench, asked[:24], asked[24:])
+            return Guided(found, archive, state.exchanges)
 
-    return asyncio.run(run())
+    with closing(CallCache(folder / "calls")) as cache:
+        return asyncio.run(run(cache))
 
 
 def follows_the_best(body: dict[str, Any]) -> str:

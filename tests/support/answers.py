@@ -13,7 +13,6 @@ from ttsgraph.models.client import Completion, Request, Sampling
 
 PROVIDERS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("providers.yaml").read_text())
 USAGE = {"prompt_tokens": 9, "completion_tokens": 5}
-SAMPLING = Sampling(max_tokens=64)
 
 
 def answer_of(
@@ -71,7 +70,7 @@ def values_of(*pieces: bytes) -> list[Any]:
 
 def read_reply(body: bytes) -> Completion:
     """A response body as the client reads it."""
-    reader = ReplyReader(Request("m", "r", (), SAMPLING))
+    reader = ReplyReader(Request("m", "r", (), Sampling(max_tokens=64)))
     for value in values_of(body):
         reader.add(value)
     return reader.completion(0.1)

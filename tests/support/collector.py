@@ -5,10 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as told
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,7 +24,7 @@ class Collector:
         self.status = 200
 
     def take(self, body: bytes) -> None:
-        request = ExportTraceServiceRequest()
+        request = told.ExportTraceServiceRequest()
         request.ParseFromString(body)
         for resource in request.resource_spans:
             self.resources.append(attributes_of(resource.resource))
@@ -36,14 +33,11 @@ class Collector:
 
 
 def attributes_of(span: Any) -> dict[str, Any]:
-    found = {}
-    for pair in span.attributes:
-        kind = pair.value.WhichOneof("value")
-        value = getattr(pair.value, kind)
-        if kind == "array_value":
-            value = [getattr(one, one.WhichOneof("value")) for one in value.values]
-        found[pair.key] = value
-    return found
+    def of(value: Any) -> Any:
+        found = getattr(value, value.WhichOneof("value"))
+        return [*map(of, found.values)] if hasattr(found, "values") else found
+
+    return {pair.key: of(pair.value) for pair in span.attributes}
 
 
 @contextmanager
@@ -56,7 +50,7 @@ def collecting(collector: Collector) -> Iterator[str]:
         collector.headers.append(dict(request.headers))
         if collector.status == 200:
             collector.take(gzip.decompress(body) if packed else body)
-        answer = ExportTraceServiceResponse().SerializeToString()
+        answer = told.ExportTraceServiceResponse().SerializeToString()
         return Response(answer, collector.status, media_type="application/x-protobuf")
 
     with running(Starlette(routes=[Route("/v1/traces", post, methods=["POST"])])) as url:

@@ -64,9 +64,7 @@ def patched(folder: Path, diff: str) -> None:
     text = path.read_text()
     for hunk in hunks:
         lines = hunk.splitlines()
-        old, new = (
-            "\n".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +")
-        )
+        old, new = ("\n".join(x[1:] for x in lines if x[0] in kept) for kept in (" -", " +"))
         assert text.count(old) == 1, f"{path}: expected one place with\n{old}"
         text = text.replace(old, new)
     path.write_text(text)

@@ -1,10 +1,9 @@
 """Numbers in the files that a search leaves: which of them are none."""
 
 import html
-import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -42,29 +41,13 @@ def odd_numbers(folder: Path) -> list[str]:
 
 
 def _in_file(path: Path) -> Iterator[str]:
-    if path.suffix == ".parquet":
-        yield from _in_table(pd.read_parquet(path))
-        return
-    text = path.read_text()
-    if path.suffix == ".jsonl":
-        yield from _in_json(text.splitlines())
-    elif path.suffix == ".json":
-        yield from _in_json([text])
-    elif path.suffix == ".html":
-        yield from in_text(html.unescape(HIDDEN.sub(" ", text)))
-        yield from _in_json(DATA.findall(text))
-    else:
-        yield from in_text(text)
-    if path.suffix == ".csv":
-        yield from _in_table(pd.read_csv(path))
-
-
-def _in_json(texts: Iterable[str]) -> list[str]:
-    """The words in JSON texts that stand for no number."""
-    found: list[str] = []
-    for text in texts:
-        json.loads(text, parse_constant=found.append)
-    return found
+    if path.suffix in {".parquet", ".csv"}:
+        read = pd.read_csv if path.suffix == ".csv" else pd.read_parquet
+        yield from _in_table(read(path))
+    if path.suffix != ".parquet":
+        text = path.read_text()
+        shown = html.unescape(HIDDEN.sub(" ", text)) if path.suffix == ".html" else text
+        yield from in_text("\n".join([shown, *DATA.findall(text)]))
 
 
 def in_text(text: str) -> Iterator[str]:

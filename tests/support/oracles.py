@@ -9,10 +9,7 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 
 _FIGURES: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 PAPER_POOL = ModelPool(
-    tuple(
-        ModelSpec(name, family, total, inner, layers, hidden, Price(price, price))
-        for name, (family, total, inner, layers, hidden, price) in _FIGURES["models"].items()
-    )
+    [ModelSpec(m, *facts, Price(price, price)) for m, (*facts, price) in _FIGURES["models"].items()]
 )
 BUDGET_MATH: dict[str, list[float]] = _FIGURES["budget_math"]
 CHAIN_OF_3_LLAMA_8B: float = _FIGURES["chain_of_3_llama_8b"]

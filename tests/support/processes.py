@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
@@ -32,15 +33,8 @@ def ran(
     command: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """What a command says and how it ends, in a folder and an environment (this one's)."""
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-        check=False,
-    )
+    how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": HANGS_S}
+    return subprocess.run(command, cwd=folder, env=environment, check=False, **how)
 
 
 def said_by(

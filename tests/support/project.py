@@ -141,10 +141,9 @@ class Project(Copy):
         large = {"base_url": base_url, "family": "g", "total": 2e8}
         laptop = laptop_on({"small": MODEL | {"base_url": base_url}, "large": MODEL | large})
         laptop["search"] |= {"max_iterations": 2, "patience": 2}
-        laptop["tasks"] = {"math": laptop["tasks"]["math"]}
-        laptop["tasks"]["math"]["splits"] = {"shots": 4, "train": 20, "val": 10, "test": 10}
-        laptop["tasks"]["math"]["prompt"] = {"style": "few_shot"}
-        self.profile: dict[str, Any] = laptop
+        splits = {"shots": 4, "train": 20, "val": 10, "test": 10}
+        math = laptop["tasks"]["math"] | {"splits": splits, "prompt": {"style": "few_shot"}}
+        self.profile: dict[str, Any] = laptop | {"tasks": {"math": math}}
         self.params: dict[str, Any] = {"profile": "stub", "tasks": ["math"], "seed": 0}
         self.params["methods"] = ["agent_reinforce", "random"]
         self.params["tracking_uri"] = "sqlite:///mlflow.db"
@@ -156,6 +155,5 @@ class Project(Copy):
     def guided_by(self, agent_url: str, **more: Any) -> None:
         """Let the search be led by a language model, whose key is in AGENT_KEY."""
         agent = {"kind": "llm", "base_url": agent_url, "model": "guide", "price": 2}
-        agent |= {"api_key_env": "AGENT_KEY"}
-        self.profile["agent"] = agent | more
+        self.profile["agent"] = agent | {"api_key_env": "AGENT_KEY"} | more
         self.save()

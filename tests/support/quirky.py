@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +27,6 @@ class Quirky(StubServer):
 
     def __post_init__(self) -> None:
         super().__init__(tuple(self.skills))
-        self._books = threading.Lock()
 
     def _wrong_key(self, headers: dict[str, str]) -> Answer | None:
         if self.key is None or headers.get("authorization") == f"Bearer {self.key}":
@@ -36,8 +34,9 @@ class Quirky(StubServer):
         return 401, {}, json.dumps({"error": {"message": "wrong key"}})
 
     def lists(self, path: str, headers: dict[str, str]) -> Answer:
-        prices = dict(zip(("prompt", "completion"), (p / 1e6 for p in self.prices), strict=True))
-        more = {"pricing": prices} if self.lists_prices else {}
+        prompt, completion = (price / 1e6 for price in self.prices)
+        prices = {"pricing": {"prompt": prompt, "completion": completion}}
+        more = prices if self.lists_prices else {}
         data = [{"id": name, "object": "model"} | more for name in self.models]
         return self._wrong_key(headers) or (200, {}, json.dumps({"object": "list", "data": data}))
 
@@ -63,16 +62,13 @@ class Quirky(StubServer):
         bound = body.get("max_tokens") or body.get("max_completion_tokens") or 10**6
         thought = self.thinks // (4 if body.get("reasoning_effort") == "low" else 1)
         cut = thought + 8 > bound
-        told = answered("" if cut else reply, body["model"], count)
+        read, written = len(text) // 4 + 1, min(bound, thought + 8)
+        told = answered("" if cut else reply, body["model"], count, read, written)
         told["choices"][0]["finish_reason"] = "length" if cut else "stop"
-        usage = told.pop("usage")
-        usage |= {
-            "prompt_tokens": len(text) // 4 + 1,
-            "completion_tokens": min(bound, thought + 8),
-            "completion_tokens_details": {"reasoning_tokens": min(bound, thought)},
-        }
-        used = (usage["prompt_tokens"], usage["completion_tokens"])
-        del usage["total_tokens"]
-        with self._books:
-            self.dollars += sum(n * price for n, price in zip(used, self.prices, strict=True)) / 1e6
-        return told | ({"usage": usage} if self.usage else {})
+        details = {"reasoning_tokens": min(bound, thought)}
+        told["usage"]["completion_tokens_details"] = details
+        with self.lock:
+            self.dollars += (read * self.prices[0] + written * self.prices[1]) / 1e6
+        if not self.usage:
+            del told["usage"]
+        return told

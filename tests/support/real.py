@@ -25,14 +25,10 @@ GEMMA = "gemma3-270m"
 SMOLLM = "smollm2-135m"
 PYTHON = Path(os.environ.get("TTSGRAPH_SERVE_PYTHON", str(ROOT / SERVE_PYTHON))).absolute()
 MODELS = Path(os.environ.get("TTSGRAPH_MODELS", str(ROOT / ".ttsgraph" / "models"))).absolute()
-TOOLS = ServeSettings(
-    extra_args=(
-        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
-        # Without blanks, as a model may write these to its last token.
-        "--structured-outputs-config",
-        '{"backend": "xgrammar", "disable_any_whitespace": true}',
-    )
-)
+# Without blanks, as a model may write these to its last token.
+OUTPUTS = '{"backend": "xgrammar", "disable_any_whitespace": true}'
+CALLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+TOOLS = ServeSettings(extra_args=(*CALLS, "--structured-outputs-config", OUTPUTS))
 """Of a server that reads calls of tools out of what the model writes."""
 SUMS = [
     Question(f"q{a}{b}", f"{a} + {b} =", str(a + b)) for a in range(1, 10) for b in range(1, 10)

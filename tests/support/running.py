@@ -9,6 +9,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client, Sampling
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question, Task
@@ -40,10 +41,6 @@ def environment(client: Client, task: Task = TASK, **more: Any) -> Environment:
 
 def simulated(profile: Profile, task: str) -> Environment:
     """An environment of a profile's simulated pool."""
-    section = profile.task(task)
-    kind = get_task(section.kind)
-    pool = profile.model_pool()
     lengths = {each.kind: each.lengths.given for each in profile.tasks.values()}
-    client = SimulatedClient(profile.simulation, pool, lengths)
-    prompt = section.prompt.prompt(kind, ())
-    return Environment(kind, prompt, section.sampling.sampling(), pool, client)
+    client = SimulatedClient(profile.simulation, profile.model_pool(), lengths)
+    return environment_for(profile, task, client, ())

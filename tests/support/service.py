@@ -24,10 +24,12 @@ from starlette.types import ASGIApp
 from tests.support.acting import saying
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, MODEL
+from tests.support.stub_server import answered
 from ttsgraph.base.errors import DeploymentError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import DeployedVersion, Loader
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.topologies import parallel
 from ttsgraph.service.app import App
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.server import ApiKeys, config_of
@@ -55,11 +57,8 @@ class PoolStub:
     """
 
     def __init__(self, reply: Reply = lambda body: "7") -> None:
-        routes = [
-            Route("/v1/models", self._models),
-            Route("/v1/chat/completions", self._complete, methods=["POST"]),
-        ]
-        self.app = Starlette(routes=routes)
+        complete = Route("/v1/chat/completions", self._complete, methods=["POST"])
+        self.app = Starlette(routes=[Route("/v1/models", self._models), complete])
         self.url = ""
         self._usual = reply
         self.reset()
@@ -93,30 +92,24 @@ class PoolStub:
             return reply
         message = saying(reply) if isinstance(reply, str) else reply
         written = len((message["content"] or "").split())
-        usage = {"prompt_tokens": 10, "completion_tokens": written, "total_tokens": 10 + written}
+        whole = answered("", body["model"], 0, 10, written)
         reason = "tool_calls" if message.get("tool_calls") else "stop"
-        choices = [{"index": 0, "finish_reason": reason, "message": message | {"refusal": None}}]
-        frame = {"id": "stub", "created": 0, "model": body["model"]}
+        whole["choices"][0] |= {"finish_reason": reason, "message": message | {"refusal": None}}
         if body.get("stream"):
-            frame["object"] = "chat.completion.chunk"
-            events = self._events(choices, frame, usage)
-            return StreamingResponse(events, media_type="text/event-stream")
-        whole = {"object": "chat.completion", "choices": choices, "usage": usage}
-        return JSONResponse(frame | whole)
+            return StreamingResponse(self._events(whole), media_type="text/event-stream")
+        return JSONResponse(whole)
 
-    async def _events(
-        self, choices: list[dict[str, Any]], frame: dict[str, Any], usage: dict[str, int]
-    ) -> AsyncIterator[str]:
+    async def _events(self, whole: dict[str, Any]) -> AsyncIterator[str]:
+        frame = whole | {"object": "chat.completion.chunk", "usage": None}
         try:
-            for choice in choices:
-                for delta in _deltas(choice):
-                    if str(delta["delta"].get("content")).strip() == "HOLD":
-                        self.holding += 1
-                        while not self._released.is_set():
-                            await asyncio.sleep(0.005)
-                    else:
-                        yield f"data: {json.dumps(frame | {'choices': [delta]})}\n\n"
-            yield f"data: {json.dumps(frame | {'choices': [], 'usage': usage})}\n\n"
+            for delta in _deltas(whole["choices"][0]):
+                if str(delta["delta"].get("content")).strip() == "HOLD":
+                    self.holding += 1
+                    while not self._released.is_set():
+                        await asyncio.sleep(0.005)
+                else:
+                    yield f"data: {json.dumps(frame | {'choices': [delta]})}\n\n"
+            yield f"data: {json.dumps(frame | {'choices': [], 'usage': whole['usage']})}\n\n"
             yield "data: [DONE]\n\n"
         except asyncio.CancelledError:
             self.left += 1
@@ -168,11 +161,7 @@ class Shelf(Loader):
 
 def graph_of(last: str, *models: str) -> CollaborationGraph:
     """Assistants on these models, read by a last node of this role on `large`."""
-    nodes = [{"id": i, "role": "assistant", "model": model} for i, model in enumerate(models)]
-    nodes.append({"id": len(models), "role": last, "model": "large"})
-    return CollaborationGraph.from_dict(
-        {"nodes": nodes, "edges": [[i, len(models)] for i in range(len(models))]}
-    )
+    return parallel(models, "large", last)
 
 
 def profile_of(base_url: str, style: str = "chat", **engine: Any) -> Profile:
@@ -180,11 +169,9 @@ def profile_of(base_url: str, style: str = "chat", **engine: Any) -> Profile:
     data = LAPTOP.model_dump(mode="json", exclude_none=True)
     data["engine"] = {"kind": "external", "max_retries": 0, "concurrency": 512} | engine
     data["pool"] = {name: MODEL | {"base_url": base_url} for name in ("small", "large")}
-    data["tasks"] = {"math": data["tasks"]["math"]}
-    data["tasks"]["math"] |= {
-        "prompt": {"style": style},
-        "sampling": {"temperature": 0.9, "max_tokens": 64, "stop": ["\n"]},
-    }
+    sampling = {"temperature": 0.9, "max_tokens": 64, "stop": ["\n"]}
+    math = data["tasks"]["math"] | {"prompt": {"style": style}, "sampling": sampling}
+    data["tasks"] = {"math": math}
     return parse(Profile, data, "test")
 
 
@@ -244,9 +231,8 @@ def deployed(
     """A server for one graph over a stub pool as it was when new; yields its address."""
     stub.reset()
     shots = (Question("s", "1 + 1", "2"),) if style == "few_shot" else ()
-    version = DeployedVersion(
-        "math", graph, profile_of(stub.url, style, **engine or {}), shots, "3"
-    )
+    profile = profile_of(stub.url, style, **engine or {})
+    version = DeployedVersion("math", graph, profile, shots, "3")
     with serving(Shelf(math_champion=version), key=key, **settings) as service:
         yield service.url
     stub.release()
@@ -269,13 +255,9 @@ def ask(url: str, text: str = "3 + 4", **parameters: Any) -> Any:
 def post(url: str, body: Any, **headers: str) -> httpx.Response:
     """The response to a chat request with this body, plain data or bytes."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx.post(
-        f"{url}/v1/chat/completions",
-        content=content,
-        headers={"content-type": "application/json"} | headers,
-        verify=CERTIFICATES,
-        timeout=HANGS_S,
-    )
+    sent = {"content": content, "headers": {"content-type": "application/json"} | headers}
+    to = f"{url}/v1/chat/completions"
+    return httpx.post(to, **sent, verify=CERTIFICATES, timeout=HANGS_S)
 
 
 @contextmanager

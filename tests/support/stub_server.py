@@ -24,8 +24,10 @@ class StubServer:
 
     Tests replace two methods: `lists(path, headers)` answers a GET; `misbehave(count, body)` may
     return an answer in place of a completion, or raise ConnectionResetError to break the
-    connection.
+    connection. `url` is where it is served.
     """
+
+    url: str
 
     def __init__(self, models: tuple[str, ...], skill: float = 0.5, delay_s: float = 0.0) -> None:
         self.models = models
@@ -35,7 +37,7 @@ class StubServer:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.most_at_once = self.now = 0
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def misbehave(self, count: int, body: dict[str, Any]) -> Answer | None:
         return None
@@ -46,7 +48,7 @@ class StubServer:
         return 200, {}, json.dumps({"object": "list", "data": data})
 
     def answer(self, body: dict[str, Any]) -> Answer:
-        with self._lock:
+        with self.lock:
             self.requests.append(body)
             count = len(self.requests)
             self.now += 1
@@ -57,7 +59,7 @@ class StubServer:
                 return other
             return 200, {}, json.dumps(self.completion(body, count))
         finally:
-            with self._lock:
+            with self.lock:
                 self.now -= 1
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
@@ -74,15 +76,11 @@ def answered(
     text: str, model: str = "m", count: int = 0, prompt_tokens: int = 1, written: int = 1
 ) -> dict[str, Any]:
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": written}
+    usage["total_tokens"] = prompt_tokens + written
     message = {"role": "assistant", "content": text}
-    return {
-        "id": f"stub-{count}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-        "usage": usage | {"total_tokens": prompt_tokens + written},
-    }
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    frame = {"id": f"stub-{count}", "object": "chat.completion", "created": 0, "model": model}
+    return frame | {"choices": [choice], "usage": usage}
 
 
 class Server(ThreadingHTTPServer):
@@ -152,4 +150,5 @@ def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
             pass
 
     with listening(Handler, port) as taken:
-        yield f"http://127.0.0.1:{taken}/v1"
+        stub.url = f"http://127.0.0.1:{taken}/v1"
+        yield stub.url

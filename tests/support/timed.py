@@ -57,11 +57,8 @@ def waited(
 ) -> tuple[NodeAnswer, set[int]]:
     """What somebody gets who waits for models of all speeds, and the nodes whose calls began."""
     client = Timed(reply, lambda request: 1.0 + int(request.key()[:4], 16) % 7)
-    served = Run(
-        GraphRunner(graph, task, PROMPT, Sampling(), POOL, client),
-        question,
-        patience=Patience(quorum=0.5),
-    )
+    runner = GraphRunner(graph, task, PROMPT, Sampling(), POOL, client)
+    served = Run(runner, question, patience=Patience(quorum=0.5))
     with asyncio.Runner(loop_factory=VirtualLoop) as clock:
         answer = clock.run(served.answer(deadline_s=1e6))
     return answer, {*answer.completions, *served.cancelled}

@@ -13,13 +13,7 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import can_vote
 
-
-def graded(kind: str, row: dict, reply: str, **grading: object) -> float:
-    task = get_task(kind, grading)
-    return task.grade(task.parse(row, "f:1"), reply)
-
-
-LABELS = {"choices": ["billing", "bug report", "other"]}
+LABELED = get_task("choice", {"choices": ["billing", "bug report", "other"]})
 GRADES = yaml.safe_load(Path(__file__).with_name("grades.yaml").read_text())
 ENDLESS = {"kind": "regex", "row": {"answer": "(a+)+$"}, "grades": {"a" * 200 + "b": 0}}
 
@@ -28,8 +22,9 @@ ENDLESS = {"kind": "regex", "row": {"answer": "(a+)+$"}, "grades": {"a" * 200 + 
     "case", [*GRADES, ENDLESS], ids=lambda case: f"{case['kind']} {case['row']}"
 )
 def test_a_reply_has_the_grade_that_its_kind_says(case):
-    row, grading = {"question": "q"} | case["row"], case.get("grading", {})
-    found = {reply: graded(case["kind"], row, reply, **grading) for reply in case["grades"]}
+    task = get_task(case["kind"], case.get("grading", {}))
+    question = task.parse({"question": "q"} | case["row"], "f:1")
+    found = {reply: task.grade(question, reply) for reply in case["grades"]}
     assert found == pytest.approx(case["grades"])
 
 
@@ -38,32 +33,21 @@ WEATHER = ["sun", "rain", "snow", "fog"]
 
 @pytest.mark.parametrize("labels", ["1234", "ABCD", "0123", "WXYZ"])
 def test_an_answer_that_is_a_choices_own_label_is_that_choice(labels):
-    pairs = zip(labels, WEATHER, strict=True)
-    for choices in (
-        {"text": WEATHER, "label": list(labels)},
-        dict(pairs),
-        [{"label": label, "text": text} for label, text in zip(labels, WEATHER, strict=True)],
-    ):
-        parsed = [
-            get_task("choice").parse({"question": "q", "choices": choices, "answer": label}, "f:1")
-            for label in labels
-        ]
+    pairs = [*zip(labels, WEATHER, strict=True)]
+    entries = [{"label": label, "text": text} for label, text in pairs]
+    for choices in ({"text": WEATHER, "label": list(labels)}, dict(pairs), entries):
+        row = {"question": "q", "choices": choices}
+        parsed = [get_task("choice").parse(row | {"answer": label}, "f:1") for label in labels]
         assert [question.answer for question in parsed] == list("ABCD")
         assert parsed[0].meta["choices"] == WEATHER
 
 
-@pytest.mark.parametrize(
-    ("kind", "row", "said"),
-    [
-        ("number", "soon", "found 'soon'; for text answers, choose"),
-        ("choice", "crash", "found 'crash'"),
-    ],
-)
-def test_a_row_whose_answer_can_not_be_right_is_named(kind, row, said):
-    task = get_task(kind, LABELS if kind == "choice" else {})
-    with pytest.raises(DataError, match=f"^f:1: expected .*{said}"):
-        task.parse({"question": "q", "answer": row}, "f:1")
-    assert "billing, bug report, other" in get_task("choice", LABELS).instruction
+def test_a_row_whose_answer_can_not_be_right_is_named():
+    with pytest.raises(DataError, match=r"^f:1: expected .*found 'soon'; for text answers, choose"):
+        get_task("number").parse({"question": "q", "answer": "soon"}, "f:1")
+    with pytest.raises(DataError, match=r"^f:1: expected .*found 'crash'"):
+        LABELED.parse({"question": "q", "answer": "crash"}, "f:1")
+    assert "billing, bug report, other" in LABELED.instruction
 
 
 def test_answers_in_one_spelling_can_vote():
@@ -79,11 +63,7 @@ def test_answers_in_one_spelling_can_vote():
     ("kind", "grading", "said"),
     [
         ("number", {"tolerence": 1}, "unknown key 'tolerence', did you mean 'tolerance'?"),
-        (
-            "regex",
-            {"pattern": "("},
-            "'pattern': expected a regular expression, but it can't be parsed: missing",
-        ),
+        ("regex", {"pattern": "("}, "'pattern': expected a regular expression, but it can't be"),
         ("json", {"schema": {"type": "thing"}}, "key 'schema': expected a JSON schema, but"),
         ("math", {"tolerance": 1}, "unknown key 'tolerance'"),
         ("humaneval", {"tolerance": 1}, "has no settings: expected no grading, found tolerance"),

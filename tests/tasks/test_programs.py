@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -25,7 +26,7 @@ ROW = {
 }
 RIGHT = "def add_all(xs):\n    return sum(xs)"
 WRONG = "def add_all(xs):\n    return 6"  # which the tests that grade let pass
-SILENT = ROW | {"prompt": 'def add_all(xs: list) -> int:\n    """Sum."""\n'}
+SILENT = {"prompt": 'def add_all(xs: list) -> int:\n    """Sum."""\n'}
 
 
 HIDDEN = "def add_all(xs):\n    return 3"  # passes the example, not the tests that grade
@@ -33,10 +34,6 @@ HIDDEN = "def add_all(xs):\n    return 3"  # passes the example, not the tests t
 
 def question(**change: object) -> Question:
     return HUMANEVAL.parse(ROW | change, "q.jsonl:1")
-
-
-def silent(**change: object) -> Question:
-    return HUMANEVAL.parse(SILENT | change, "q.jsonl:1")
 
 
 CHECK = "def check(candidate):\n    assert candidate([4]) == 4"
@@ -48,11 +45,11 @@ CHECK = "def check(candidate):\n    assert candidate([4]) == 4"
         # The examples of a docstring are public, the tests that grade are not.
         (question(), True, [RIGHT, HIDDEN], [WRONG]),
         # A row may bring public tests of its own.
-        (silent(public_tests="assert add_all([4]) == 4"), True, [RIGHT], [WRONG]),
-        (silent(public_tests=["assert add_all([4]) == 4"] * 2), True, [RIGHT], [WRONG]),
-        (silent(public_tests=CHECK), True, [RIGHT], [WRONG]),
+        (question(**SILENT, public_tests="assert add_all([4]) == 4"), True, [RIGHT], [WRONG]),
+        (question(**SILENT, public_tests=["assert add_all([4]) == 4"] * 2), True, [RIGHT], [WRONG]),
+        (question(**SILENT, public_tests=CHECK), True, [RIGHT], [WRONG]),
         # Without any, what holds code passes.
-        (silent(), False, [RIGHT, WRONG], [""]),
+        (question(**SILENT), False, [RIGHT, WRONG], [""]),
         # A question that came as text alone has its examples.
         (Question("asked", ROW["prompt"], ""), True, [RIGHT], [WRONG]),
         (Question("asked", "Say hello.", ""), False, [RIGHT], []),
@@ -66,12 +63,12 @@ def test_what_a_question_lets_anybody_check(asked, carries, passing, failing):
 
 def test_a_verifier_is_offered_where_there_is_something_to_check():
     verifier = get_role("verifier")
-    assert unfit(verifier, HUMANEVAL, [silent(), question()]) == ""
+    assert unfit(verifier, HUMANEVAL, [question(**SILENT), question()]) == ""
     none = "none of the 2 questions has a public check (the public tests of its question)"
-    assert unfit(verifier, HUMANEVAL, [silent()] * 2) == none
+    assert unfit(verifier, HUMANEVAL, [question(**SILENT)] * 2) == none
     assert unfit(verifier, get_task("number")) == "kind number has no public check"
     own: Any = SimpleNamespace(name="own", passes=bool, carries_check=lambda question: False)
-    assert "1 questions has a public check" in unfit(verifier, own, [silent()])
+    assert "1 questions has a public check" in unfit(verifier, own, [question(**SILENT)])
     schema = {"schema": {"type": "object"}}
     assert unfit(verifier, get_task("json", schema)) == ""
     assert "with its settings" in unfit(verifier, get_task("json"))
@@ -79,32 +76,17 @@ def test_a_verifier_is_offered_where_there_is_something_to_check():
         assert unfit(get_role("assistant"), kind) == ""
 
 
-def at(path: Path) -> HumanEvalTask:
-    return HumanEvalTask(accept_weaker=True, verdicts=Verdicts(path))
+def at(folder: Path) -> HumanEvalTask:
+    return HumanEvalTask(accept_weaker=True, verdicts=Verdicts(folder / "verdicts.db"))
 
 
-def test_a_program_is_run_once_for_each_set_of_tests(tmp_path, monkeypatch):
-    ran = []
-    run = programs.passes
-
-    def counted(program, limits, accept_weaker):
-        ran.append(program.tests)
-        return run(program, limits, accept_weaker)
-
-    monkeypatch.setattr(programs, "passes", counted)
-    for _ in range(2):
-        task = at(tmp_path / "verdicts.db")
-        assert [task.grade(question(), text) for text in (RIGHT, HIDDEN)] == [True, False]
-        assert [task.passes_on(question(), text) for text in (RIGHT, HIDDEN)] == [True, True]
-    assert len(ran) == 4  # two programs, on hidden tests and on the docstring's example
-
-
-def test_a_checker_that_fails_leaves_no_verdict(tmp_path, monkeypatch):
-    def fails(program, limits, accept_weaker):
-        raise CallFailed("no process can be had")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(programs, "passes", fails)
-        with pytest.raises(CallFailed, match="no process"):
-            at(tmp_path / "verdicts.db").grade(question(), RIGHT)
-    assert at(tmp_path / "verdicts.db").grade(question(), RIGHT)
+def test_a_program_is_run_once_for_each_set_of_tests_and_a_failure_is_no_verdict(tmp_path):
+    fails = patch.object(programs, "passes", side_effect=CallFailed("no process can be had"))
+    with fails, pytest.raises(CallFailed, match="no process"):
+        at(tmp_path).grade(question(), RIGHT)
+    with patch.object(programs, "passes", wraps=programs.passes) as ran:
+        for _ in range(2):
+            task = at(tmp_path)
+            assert [task.grade(question(), text) for text in (RIGHT, HIDDEN)] == [True, False]
+            assert [task.passes_on(question(), text) for text in (RIGHT, HIDDEN)] == [True, True]
+    assert ran.call_count == 4  # two programs, on hidden tests and on the docstring's example

@@ -4,6 +4,7 @@ import gzip
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -19,19 +20,11 @@ GZIP = b"\x1f\x8b"
 ROWS = [{"question": f"a\u2028{k} + {k}\x85", "answer": 2 * k} for k in range(20)]
 """With characters that end lines elsewhere, but not in JSON lines."""
 
-CHAIN_SUM = {
-    "kind": "generator",
-    "dataset": "chain_sum",
-    "size": 30,
-    "config": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
-    "pattern": r"problem: (.+) =$",
-}
-FLAN = {
-    "kind": "package",
-    "package": "lm_eval",
-    "file": "tasks/mmlu/flan_cot_fewshot/_cot_prompts.json",
-    "format": "mmlu_flan_cot",
-}
+CONFIG = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}
+CHAIN_SUM = {"kind": "generator", "dataset": "chain_sum", "size": 30, "config": CONFIG}
+CHAIN_SUM |= {"pattern": r"problem: (.+) =$"}
+FLAN = {"kind": "package", "package": "lm_eval", "format": "mmlu_flan_cot"}
+FLAN |= {"file": "tasks/mmlu/flan_cot_fewshot/_cot_prompts.json"}
 
 
 def needs(package):
@@ -100,8 +93,8 @@ def test_lm_eval_ships_mmlu_questions():
     assert len({row["subject"] for row in rows}) == 57
     assert {len(row["choices"]) for row in rows} == {4, 5}
     first = next(row for row in rows if row["id"] == "anatomy/0")
-    choices = ["Abdominal", "Cranial", "Pleural", "Spinal"]
-    assert (first["choices"], first["answer"]) == (choices, "B")
+    assert first["choices"] == ["Abdominal", "Cranial", "Pleural", "Spinal"]
+    assert first["answer"] == "B"
     short = [row for row in rows if len(row["question"] + "".join(row["choices"])) <= 300]
     assert rows_of(**FLAN, longest=300) == short
 
@@ -109,13 +102,9 @@ def test_lm_eval_ships_mmlu_questions():
 # generators
 
 
-@pytest.fixture(scope="module")
-def sums():
-    return rows_of(1, **CHAIN_SUM)
-
-
 @needs("reasoning_gym")
-def test_generated_questions_depend_on_the_seed_alone(sums):
+def test_generated_questions_depend_on_the_seed_alone():
+    sums = rows_of(1, **CHAIN_SUM)
     assert sums == rows_of(1, **CHAIN_SUM) != rows_of(2, **CHAIN_SUM)
     assert len(sums) == 30
     for row in sums:
@@ -127,9 +116,7 @@ def test_generated_questions_depend_on_the_seed_alone(sums):
 
 UNFIT = [({"dataset": "chain_some"}, "chain_some: .*not registered")]
 UNFIT += [({"config": {"terms": 2}}, "chain_sum: .*unexpected keyword argument 'terms'")]
-UNFIT += [
-    ({"pattern": "sum of (.+)"}, "chain_sum:0: expected a question matching pattern .*, found")
-]
+UNFIT += [({"pattern": "sum of (.+)"}, "chain_sum:0: .* matching pattern .*, found")]
 
 
 @needs("reasoning_gym")
@@ -181,9 +168,7 @@ def test_hub_questions_are_read_through_datasets(tmp_path, monkeypatch):
 
 @needs("datasets")
 def test_an_unreachable_hub_is_told(monkeypatch):
-    def offline(*args, **kwargs):
-        raise ConnectionError("Couldn't reach 'some/set' on the Hub")
-
+    offline = Mock(side_effect=ConnectionError("Couldn't reach 'some/set' on the Hub"))
     monkeypatch.setattr("datasets.load_dataset", offline)
     with pytest.raises(DataError, match=r"some/set/all\[test\]: .*Couldn't reach.*HF_HOME"):
         rows_of(kind="hf", path="some/set", name="all", split="test")
@@ -208,12 +193,8 @@ def test_wrong_settings_are_refused(settings, message):
 
 
 def test_equal_questions_are_kept_once_and_ids_are_unique(tmp_path):
-    rows = [
-        {"id": "a", "question": "1?", "answer": 1},
-        {"id": "b", "question": "1?", "answer": 2},
-        {"id": "a", "question": "2?", "answer": 2},
-        {"question": "3?", "answer": 3},
-    ]
+    rows = [{"id": "a", "question": "1?", "answer": 1}, {"id": "b", "question": "1?", "answer": 2}]
+    rows += [{"id": "a", "question": "2?", "answer": 2}, {"question": "3?", "answer": 3}]
     questions = questions_of(MATH, tmp_path / "q.jsonl", rows)
     assert [(q.text, q.answer) for q in questions] == [("1?", "1"), ("2?", "2"), ("3?", "3")]
     assert len({q.id for q in questions}) == 3
@@ -237,15 +218,12 @@ QUESTIONS = [Question(str(k), f"{k}?", str(k)) for k in range(50)]
 def test_splits_are_disjoint_seeded_and_of_the_wanted_sizes():
     sizes = {"shots": 4, "train": 20, "val": 0, "test": 26}
     splits = split_questions(QUESTIONS, sizes, seed=3)
-    assert [(split, len(found)) for split, found in splits.items()] == [*sizes.items()]
+    assert {split: len(found) for split, found in splits.items()} == sizes
     assert len({q.id for found in splits.values() for q in found}) == 50
     assert splits == split_questions(QUESTIONS, sizes, seed=3)
     assert splits != split_questions(QUESTIONS, sizes, seed=4)
     # A later split's size leaves the earlier ones alone.
-    small, large = (
-        split_questions(QUESTIONS, {"train": 10, "test": size}, seed=0) for size in (5, 40)
-    )
-    assert small["train"] == large["train"]
-    assert small["test"] == large["test"][:5]
+    small, large = (split_questions(QUESTIONS, {"train": 10, "test": n}, seed=0) for n in (5, 40))
+    assert small == {"train": large["train"], "test": large["test"][:5]}
     with pytest.raises(DataError, match=r"at least 60 .*found 50"):
         split_questions(QUESTIONS, {"train": 40, "test": 20}, seed=0)

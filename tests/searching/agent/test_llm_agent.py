@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.agent_server import (
     BRIEF,
-    COST,
     NOTHING,
     SpoiledByFusing,
     agent_server,
@@ -34,7 +33,7 @@ class TestGuidedSearch:
             left = guided_search(tmp_path / "left", url, settings(), client=client)
         assert left.found.validation.accuracy == 0
         assert led.found.validation.accuracy > 0.5
-        assert COST.graph_cost(led.found.graph) <= BRIEF.budget.limit
+        assert BRIEF.budget.fits(led.found.graph)
         assert all(not exchange.refused for exchange in led.exchanges)
 
     def test_every_exchange_is_in_the_history_and_its_cost_in_the_summary(self, tmp_path):
@@ -97,14 +96,11 @@ def test_malformed_answers_cause_no_crash_and_no_illegal_graph(tmp_path, monkeyp
     assert stub.headers[0]["authorization"] == "Bearer sk-canary-1234"
     table = led.archive.table()
     assert (table["budget_units"] <= BRIEF.budget.limit).all()
-    assert COST.graph_cost(led.found.graph) <= BRIEF.budget.limit
+    assert BRIEF.budget.fits(led.found.graph)
     history = list(led.archive.history)
-    entries = [entry for entry in history if entry["type"] == "agent"]
-    assert all(entry["refused"] for entry in entries)
-    tables = [entry["distribution"] for entry in history if entry["type"] == "iteration"]
-    assert all(
-        np.isfinite(np.array(table[name])).all() for table in tables for name in ("theta", "pi")
-    )
+    assert all(entry["refused"] for entry in history if entry["type"] == "agent")
+    for table in (entry["distribution"] for entry in history if entry["type"] == "iteration"):
+        assert all(np.isfinite(np.array(table[name])).all() for name in ("theta", "pi"))
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or b"sk-canary" not in path.read_bytes()
 
@@ -119,9 +115,7 @@ def led(tmp_path, stub, agent=None, key_env=None, archive=None):
     ("status", "message"),
     [(401, "refuses the key in AGENT_KEY"), (404, "nothing at http.*HTTP 404")],
 )
-def test_what_the_user_has_to_mend_is_said_and_nothing_is_applied(
-    tmp_path, monkeypatch, status, message
-):
+def test_what_the_user_has_to_mend_is_said(tmp_path, monkeypatch, status, message):
     monkeypatch.setenv("AGENT_KEY", "sk-canary")
     stub = agent_server(lambda body: NOTHING)
     wrong = '{"error": {"message": "sk-canary is wrong"}}'

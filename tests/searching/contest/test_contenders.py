@@ -50,9 +50,8 @@ def vote(voters: str) -> CollaborationGraph:
 def read_too(drafts: str, reviewers: str) -> CollaborationGraph:
     """A vote of drafts, and of reviewers that each read all of them."""
     graph = topologies.layered([drafts, reviewers], reviewers[0], "voter")
-    return CollaborationGraph(
-        graph.nodes, (*graph.edges, *((i, graph.sink) for i in range(len(drafts))))
-    )
+    heard = ((i, graph.sink) for i in range(len(drafts)))
+    return CollaborationGraph(graph.nodes, (*graph.edges, *heard))
 
 
 PAIR = {"a": 2.0, "b": 1.0}
@@ -107,16 +106,12 @@ def test_a_greedy_model_is_asked_once_and_a_role_that_is_not_allowed_never():
         check_roles(graph)
 
 
-def draws_of(rng: np.random.Generator, accuracy: float) -> np.ndarray:
-    """(4, 400) draws of a model whose errors are all its own."""
-    wrong = rng.integers(1, 6, (4, 400))
-    return np.where(rng.random((4, 400)) < accuracy, 0, wrong)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_voices_keep_the_limit_and_no_more_would_gain(seed):
+    """Of models whose errors are all their own."""
     rng = np.random.default_rng(seed)
-    draws = {name: draws_of(rng, rng.uniform(0.2, 0.7))[:, :60] for name in "abcd"}
+    right = {name: rng.random((4, 60)) < rng.uniform(0.2, 0.7) for name in "abcd"}
+    draws = {name: np.where(each, 0, rng.integers(1, 6, (4, 60))) for name, each in right.items()}
     prices = dict(zip("abcd", (1.0, 2.0, 0.5, 3.0), strict=True))
     ballots = Ballots(draws, prices, 5, frozenset("d"))
     grown = ballots.found(7.0)

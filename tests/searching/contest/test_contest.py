@@ -16,7 +16,6 @@ from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.simulated import TaskTraits
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contenders import Contenders
@@ -32,7 +31,6 @@ LARGE = "llama-3.1-8b"
 ROLES = ("assistant", "fuser", "voter")
 TRAIN = 160
 VAL = 32
-SETTINGS = ContestSettings(calls=900)
 JOINT = Objective(kind="joint", weight=0.9, half_s=2.0)
 
 
@@ -63,16 +61,11 @@ def scored(profile: Profile, environment: ArrayEnvironment, budget: float) -> Br
 
 
 def contest_of(
-    profile: Profile,
-    environment: ArrayEnvironment,
-    budget: float = 18.0,
-    seed: int = 0,
-    calls: int = SETTINGS.calls,
+    profile: Profile, environment: ArrayEnvironment, calls: int = 900, **changes: object
 ) -> State:
-    every = environment.questions
-    brief = scored(profile, environment, budget)
-    settings = SETTINGS.model_copy(update={"calls": calls})
-    contest = State(brief, every[:TRAIN], every[TRAIN:], settings, np.random.default_rng(seed))
+    every, settings = environment.questions, ContestSettings(calls=calls)
+    brief = replace(scored(profile, environment, 18.0), **changes)
+    contest = State(brief, every[:TRAIN], every[TRAIN:], settings, np.random.default_rng(0))
     compete(contest, environment)
     return contest
 
@@ -121,12 +114,8 @@ class TestContest:
 
     def test_under_a_joint_objective_a_fast_graph_is_worth_more(self, profile, repairing):
         environment, contest = repairing
-        patient = contest.standings[0]
-        every = environment.questions
-        brief = replace(scored(profile, environment, 18.0), objective=JOINT)
-        contest = State(brief, every[:TRAIN], every[TRAIN:], SETTINGS, np.random.default_rng(0))
-        hasty = compete(contest, deepcopy(environment))[0]
-        assert hasty.graph.depth < patient.graph.depth
+        hasty = contest_of(profile, deepcopy(environment), objective=JOINT).standings[0]
+        assert hasty.graph.depth < contest.standings[0].graph.depth
         assert hasty.value <= 1
 
     def test_a_graph_that_does_not_do_as_predicted_is_not_found(self, profile, long):
@@ -136,9 +125,7 @@ class TestContest:
         assert size > 2
 
         class NothingLarge(ArrayEnvironment):
-            def _evaluate(
-                self, graph: CollaborationGraph, questions: Sequence[Question]
-            ) -> Feedback:
+            def _evaluate(self, graph, questions):
                 feedback = super()._evaluate(graph, questions)
                 if len(graph.nodes) < size:
                     return feedback

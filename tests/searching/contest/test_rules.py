@@ -64,6 +64,11 @@ THIRDS = {m: np.where(k == EVERY % 3, k + 1, 0) for k, m in enumerate("abc")}
 HALVES = {m: np.where(k == EVERY % 2, 0, 1) for k, m in enumerate("ab")}
 
 
+def table_world(said: Mapping[str, np.ndarray], brief: Brief) -> ArrayEnvironment:
+    world: Any = Table(said, brief.cost)
+    return ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
+
+
 def contest_of(brief: Brief, **settings: Any) -> State:
     wanted = ContestSettings(**({"calls": 600, "block": 20} | settings))
     rng = np.random.default_rng(0)
@@ -75,8 +80,7 @@ def held(
 ) -> tuple[State, ArrayEnvironment]:
     """A contest that is over."""
     brief = brief or brief_of(dict.fromkeys(said, 1.0), limit, greedy=said)
-    world: Any = Table(said, brief.cost)
-    environment = ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
+    environment = table_world(said, brief)
     contest = contest_of(brief, **settings)
     compete(contest, environment)
     return contest, environment
@@ -109,8 +113,7 @@ def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in
 
 def test_where_the_text_says_nothing_a_split_spends_what_one_cheap_call_leaves():
     rng = np.random.default_rng(0)
-    said = {"a": rng.random(TRAIN + VAL) < 0.5, "b": rng.random(TRAIN + VAL) < 0.1}
-    answers = {model: wrong.astype(int) for model, wrong in said.items()}
+    answers = {m: (rng.random(len(EVERY)) < x).astype(int) for m, x in (("a", 0.5), ("b", 0.1))}
     brief = brief_of({"a": 1.0, "b": 20.0}, 10.0, of="mean", greedy=set("ab"))
     contest, _ = held(answers, 10.0, brief)
     best = contest.standings[0]
@@ -125,8 +128,7 @@ def test_probes_and_rounds_keep_to_their_shares_of_the_calls():
         assert contest.calls <= calls
         assert environment.calls - 3 * TRAIN == contest.calls
     contest = contest_of(brief_of(dict.fromkeys("abc", 1.0), 4.0), calls=100)
-    world: Any = Table(THIRDS, contest.brief.cost)
-    compete(contest, ArrayEnvironment(world, QUESTIONS, Lengths(1, 1)), rounds=False)
+    compete(contest, table_world(THIRDS, contest.brief), rounds=False)
     assert 0 < contest.calls <= 30
 
 

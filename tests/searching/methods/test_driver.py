@@ -5,7 +5,6 @@ with a fake model by injection, where everything but the language model is real.
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,9 +43,7 @@ class Given:
     has the usual accuracy, or else loses all. Notes what was asked side by side.
     """
 
-    def __init__(
-        self, right: Mapping[CollaborationGraph, float], usual: float | None = None
-    ) -> None:
+    def __init__(self, right: Mapping[CollaborationGraph, float], usual: float | None = None):
         self.right = right
         self.usual = usual
         self.asked: list[list[tuple[CollaborationGraph, int]]] = []
@@ -61,10 +58,10 @@ class Given:
 
     def _feedback(self, graph: CollaborationGraph, count: int) -> Feedback:
         share = self.right.get(graph, self.usual)
-        grades = [None if share is None else k < share * count for k in range(count)]
-        results = [QuestionResult(f"q{k}", right, "", 1.0) for k, right in enumerate(grades)]
-        lost = [replace(each, error="no route") for each in results if each.correct is None]
-        return Feedback(tuple(lost or results))
+        if share is None:
+            return Feedback((QuestionResult("q0", None, error="no route"),) * count)
+        right = (QuestionResult(f"q{k}", k < share * count, "", 1.0) for k in range(count))
+        return Feedback(tuple(right))
 
 
 class Scripted(Searcher):
@@ -74,9 +71,7 @@ class Scripted(Searcher):
     start: CollaborationGraph | None = None
     ends = 99
 
-    def __init__(
-        self, turns: Sequence[CollaborationGraph], settings: SearchSettings, **problem: Any
-    ) -> None:
+    def __init__(self, turns: Sequence[CollaborationGraph], settings: SearchSettings, **problem):
         super().__init__(Problem(BRIEF, settings, AgentSettings(), {}, 0, **problem))
         self.turns = turns
         self.learnt: list[list[CollaborationGraph]] = []
@@ -102,22 +97,17 @@ class Scripted(Searcher):
 def run(
     *turns: CollaborationGraph,
     right: Mapping[CollaborationGraph, float] = RIGHT,
-    archive: Archive | None = None,
     change: Callable[[Scripted], object] = lambda searcher: None,
     publish: Publish = ignore,
     problem: Mapping[str, Any] | None = None,
-    val: int = VAL,
     **settings: Any,
 ) -> tuple[SearchOutcome, Given, Scripted]:
-    wanted = SearchSettings(
-        **({"max_iterations": len(turns), "candidates": 2, "batch": TRAIN} | settings)
-    )
+    usual = {"max_iterations": len(turns), "candidates": 2, "batch": TRAIN}
+    wanted, given = SearchSettings(**usual | settings), Given(right)
     searcher = Scripted(turns, wanted, **(problem or {}))
     change(searcher)
-    given = Given(right)
-    bench = Bench(given, archive or Archive(), publish=publish)
-    questions = [Question(f"q{k}", "", "") for k in range(max(20, val))]
-    found, _ = asyncio.run(find(searcher, wanted, bench, questions, questions[:val]))
+    bench, questions = Bench(given, publish=publish), [Question(f"q{k}", "", "") for k in range(24)]
+    found, _ = asyncio.run(find(searcher, wanted, bench, questions, questions))
     return found, given, searcher
 
 
@@ -156,9 +146,7 @@ def ends_after(count: int) -> Callable[[Scripted], object]:
         ([A, B, AB, A], {"change": ends_after(2)}, A, 2, "finished"),
     ],
 )
-def test_it_ends_where_the_method_is_finished_or_patience_is_at_its_end(
-    turns, more, graph, iterations, why
-):
+def test_it_ends_with_its_method_or_with_patience(turns, more, graph, iterations, why):
     found, given, _ = run(*turns, **more)
     assert (found.graph, len(found.trajectory), found.stopped_by) == (graph, iterations, why)
     validated = [each for asked in given.asked for each in asked if each[1] == VAL]

@@ -32,10 +32,8 @@ def known():
 
 def search(known: Any, calls: int = 200) -> tuple[SearchOutcome, Archive, JointReinforce, int]:
     """A search; its archive, its searcher and the calls that it made."""
-    problem, environment = known
-    environment = deepcopy(environment)
-    bench = Bench(environment, Archive())
-    every = environment.questions
+    problem, environment = deepcopy(known)
+    bench, every = Bench(environment, Archive()), environment.questions
     searcher = JointReinforce.of(replace(problem, calls=calls))
     assert isinstance(searcher, JointReinforce)
     asyncio.run(environment.evaluate_all([(searcher.incumbent, every[TRAIN:])]))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,13 +32,10 @@ from ttsgraph.tasks.base import Question
 MODEL = "llama-3.2-1b"
 ITERATIONS = 3
 CHANGE = {"source": 0, "target": 2, "probability": 0.9, "reason": "did well"}
+MULTISETS = [{"instances": [{"model": MODEL, "count": n}], "reason": "x"} for n in (3, 4)]
 ANSWERS = {
     "family_size": {"ranking": [MODEL], "reason": "x"},
-    "instances": {
-        "combinations": [
-            {"instances": [{"model": MODEL, "count": count}], "reason": "x"} for count in (3, 4)
-        ]
-    },
+    "instances": {"combinations": MULTISETS},
     "update": {"edge_changes": [CHANGE], "role_changes": [], "graph": None, "reason": "x"},
 }
 
@@ -91,13 +89,8 @@ def ran(profile):
 
 def runs_between(trace: Sequence[tuple[str, Any]]) -> list[list[int]]:
     """Questions of the graphs that were run before, between and after the prompts."""
-    parts: list[list[int]] = [[]]
-    for what, told in trace:
-        if what == "run":
-            parts[-1].append(told)
-        else:
-            parts.append([])
-    return parts
+    prompts = [k for k, (what, _) in enumerate(trace) if what != "run"]
+    return [[told for _, told in trace[a + 1 : b]] for a, b in pairwise([-1, *prompts, len(trace)])]
 
 
 def test_the_agent_is_asked_and_graphs_are_run_in_the_papers_order_and_nothing_else(ran):

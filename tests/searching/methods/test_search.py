@@ -1,12 +1,12 @@
 import json
 import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from tests.support.oracles import PAPER_POOL
+from tests.support.processes import said_by
 from tests.support.project import ROOT
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
@@ -15,7 +15,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
 from ttsgraph.searching.agent.base import Brief, Trial
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
-from ttsgraph.searching.methods import SEARCHERS, Problem, searcher_class
+from ttsgraph.searching.methods import SEARCHERS, Problem, Searcher, searcher_class
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
@@ -32,9 +32,8 @@ def problem(seed: int = 0, **agent: bool) -> Problem:
 
 def feedback(accuracy: float, n: int = 20) -> Feedback:
     right = round(accuracy * n)
-    return Feedback(
-        tuple(QuestionResult(str(k), k < right, "7", 1.0) for k in range(n)), Usage(), 1.0
-    )
+    results = (QuestionResult(str(k), k < right, "7", 1.0) for k in range(n))
+    return Feedback(tuple(results), Usage(), 1.0)
 
 
 def more_is_better(graph: CollaborationGraph) -> float:
@@ -53,19 +52,22 @@ def loop(searcher, score=more_is_better, rounds: int = 6) -> list[str]:
 METHODS = sorted(SEARCHERS)
 
 
+ELSEWHERE = """
+import json
+from tests.searching.methods.test_search import METHODS, loop, made
+print(json.dumps({method: loop(made(method, 5)) for method in METHODS}))
+"""
+
+
+def made(method: str, seed: int = 0, **agent: bool) -> Searcher:
+    return searcher_class(method).of(problem(seed, **agent))
+
+
 @pytest.fixture(scope="module")
 def elsewhere():
     """What every method proposes and finds in a fresh process."""
-    program = (
-        "import json, sys\nfrom tests.searching.methods.test_search import loop, problem\nfrom"
-        " ttsgraph.searching.methods import searcher_class\n"
-        "json.dump({method: loop(searcher_class(method).of("
-        f" problem(seed=5))) for method in {METHODS!r}}}, sys.stdout)"
-    )
-    command = [sys.executable, "-c", program]
-    environment = os.environ | {"PYTHONHASHSEED": "7"}
-    said = subprocess.check_output(command, cwd=ROOT, env=environment)
-    return json.loads(said)
+    command, environment = [sys.executable, "-c", ELSEWHERE], os.environ | {"PYTHONHASHSEED": "7"}
+    return json.loads(said_by(command, ROOT, environment))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -74,39 +76,33 @@ class TestEverySearcher:
 
     def test_asks_for_as_many_as_wanted(self, method):
         for count in (1, 3, 8):
-            assert len(searcher_class(method).of(problem()).propose(count)) == count
+            assert len(made(method).propose(count)) == count
 
     def test_lost_candidates_do_not_stop_it(self, method):
-        searcher = searcher_class(method).of(problem())
+        searcher = made(method)
         for _ in range(2):
-            first = searcher.propose(4)[0]
-            searcher.learn([(first, feedback(0.5))])
+            searcher.learn([(searcher.propose(4)[0], feedback(0.5))])
         assert searcher.result()
 
     def test_same_seed_same_graphs_in_a_fresh_process(self, method, elsewhere):
-        five, six = (loop(searcher_class(method).of(problem(seed=seed))) for seed in (5, 6))
+        five, six = (loop(made(method, seed)) for seed in (5, 6))
         assert elsewhere[method] == five
         assert six != five
 
 
 def test_an_unknown_method_lists_the_known_ones():
-    with pytest.raises(
-        SettingsError,
-        match=r"unknown method 'magic'; known methods: agent_reinforce, .*random, textgrad",
-    ):
-        searcher_class("magic").of(problem())
+    with pytest.raises(SettingsError, match=r"'magic'; .*: agent_reinforce, .*random, textgrad"):
+        searcher_class("magic")
 
 
 class TestAgentReinforce:
     def test_model_assignment_stays_fixed(self):
-        searcher = searcher_class("agent_reinforce").of(problem())
-        available = dict(START)
-        for text in loop(searcher):
+        for text in loop(made("agent_reinforce")):
             counts = CollaborationGraph.from_json(text).model_counts()
-            assert all(count <= available[model] for model, count in counts.items())
+            assert all(count <= START[model] for model, count in counts.items())
 
     def test_without_roles_every_node_is_an_assistant(self):
-        for text in loop(searcher_class("agent_reinforce").of(problem(roles=False))):
+        for text in loop(made("agent_reinforce", roles=False)):
             assert {node.role for node in CollaborationGraph.from_json(text).nodes} == {"assistant"}
 
     def test_it_finds_the_best_shape_of_a_hill(self):
@@ -123,7 +119,7 @@ class TestAgentReinforce:
         def votes(graph: CollaborationGraph) -> float:
             return 0.8 if graph.node(graph.sink).role == "voter" else 0.2
 
-        searcher = searcher_class("agent_reinforce").of(problem())
+        searcher = made("agent_reinforce")
         loop(searcher, votes, rounds=12)
         distribution = searcher.distribution
         assert distribution.role_preferences()[-1, distribution.roles.index("voter")] > 0.6

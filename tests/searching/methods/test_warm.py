@@ -23,18 +23,18 @@ from ttsgraph.settings.stages import ResearchSettings
 PROFILE = load_profile("simulated", Path(__file__).parents[3] / "profiles")
 OLD = "llama-3.2-3b"
 NEW = "llama-3.1-8b"
-BRIEF = Brief(
-    "math",
-    Budget(PROFILE.cost_model("math"), 80.0, 80),
-    dict.fromkeys(PROFILE.pool, 0.3),
-    PROFILE.roles,
-)
+BUDGET = Budget(PROFILE.cost_model("math"), 80.0, 80)
+BRIEF = Brief("math", BUDGET, dict.fromkeys(PROFILE.pool, 0.3), PROFILE.roles)
 SETTINGS = SearchSettings()
 
 
+def before(count: int, seed: int) -> AgentReinforce:
+    """The search that only had the old model."""
+    return AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: count}, seed))
+
+
 def searcher(*archived: CollaborationGraph) -> WarmReinforce:
-    before = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 6}, 0))
-    warm = LastSearch(before.result(), archived, (NEW,))
+    warm = LastSearch(before(6, 0).result(), archived, (NEW,))
     return WarmReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {}, 1), warm)
 
 
@@ -63,7 +63,7 @@ def used(graph: CollaborationGraph) -> set[str]:
 
 
 def test_the_newcomer_is_tried_first_and_the_last_graph_as_the_measure():
-    shape = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 3}, 5)).propose(2)[1]
+    shape = before(3, 5).propose(2)[1]
     search = searcher(shape)
     trials = run_trials(search, lambda graph: 8)
     assert search.warm.graph in trials
@@ -77,17 +77,14 @@ def test_the_newcomer_is_tried_first_and_the_last_graph_as_the_measure():
 
 
 @pytest.mark.parametrize(
-    ("score", "ends"),
-    [
-        (lambda graph: 2 if NEW in used(graph) else 8, True),
-        (lambda graph: 8, True),  # as good as the last graph is no gain
-        (lambda graph: 14 if used(graph) == {NEW} else 8, False),
-    ],
-    ids=["useless", "as good", "better"],
+    ("alone", "mixed", "ends"),
+    [(2, 2, True), (8, 8, True), (14, 8, False)],
+    ids=["useless", "as good is no gain", "better"],
 )
-def test_it_goes_on_only_with_a_newcomer_that_is_better(score, ends):
+def test_it_goes_on_only_with_a_newcomer_that_is_better(alone, mixed, ends):
     search = searcher()
-    run_trials(search, score)
+    scores = {frozenset({NEW}): alone, frozenset({OLD}): 8}
+    run_trials(search, lambda graph: scores.get(frozenset(used(graph)), mixed))
     assert search.finished == ends
     if ends:
         assert search.result() == search.initial() == search.warm.graph
@@ -101,15 +98,12 @@ def test_it_goes_on_only_with_a_newcomer_that_is_better(score, ends):
 
 def test_a_vote_goes_on_whose_last_node_names_a_model_that_is_over_the_budget():
     roles = ("assistant", "voter")
-    limit = 0.9 * BRIEF.cost.single(NEW)
-    budget = Budget(BRIEF.cost, limit, 80, "mean", roles=roles)
+    budget = Budget(BRIEF.cost, 0.9 * BRIEF.cost.single(NEW), 80, "mean", roles=roles)
     brief = Brief("math", budget, BRIEF.single_scores, roles)
     joins = "llama-3.2-1b"
-    last = topologies.with_sink(
-        topologies.parallel([OLD, OLD, NEW], NEW, "voter"), gate=Gate(0.0, (0, 1))
-    )
-    problem = Problem(brief, SETTINGS, AgentSettings(), {}, 1)
-    search = WarmReinforce(problem, LastSearch(last, (), (joins,)))
+    vote = topologies.parallel([OLD, OLD, NEW], NEW, "voter")
+    last = LastSearch(topologies.with_sink(vote, gate=Gate(0.0, (0, 1))), (), (joins,))
+    search = WarmReinforce(Problem(brief, SETTINGS, AgentSettings(), {}, 1), last)
     run_trials(search, lambda graph: 14 if used(graph) == {joins, NEW} else 8)
     search.learn([(graph, feedback(9)) for graph in search.propose(SETTINGS.candidates)])
     assert not search.finished
@@ -125,10 +119,8 @@ def test_archived_graphs_leave_out_what_the_pool_no_longer_has() -> None:
 
 
 def test_a_distribution_around_a_graph_decodes_to_it():
-    graph = CollaborationGraph(
-        (Node(4, "assistant", OLD), Node(2, "assistant", NEW), Node(7, "fuser", OLD)),
-        ((4, 7), (2, 4), (2, 7)),
-    )
+    nodes = Node(4, "assistant", OLD), Node(2, "assistant", NEW), Node(7, "fuser", OLD)
+    graph = CollaborationGraph(nodes, ((4, 7), (2, 4), (2, 7)))
     for each in (graph, topologies.parallel([OLD, OLD], OLD)):
         made = searcher().around(each)
         assert made.ids == each.order

@@ -5,6 +5,7 @@ is foretold: estimates against pairs of draws counted one by one, the urn agains
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -16,15 +17,14 @@ from scipy.stats import t as student
 from tests.graphs.test_stopping import READS, voting_graphs
 from tests.support.fakes import ScriptedClient
 from tests.support.routers import by_field
-from tests.support.running import POOL, PROMPT, TASK
+from tests.support.running import environment
 from ttsgraph.base.special import expit, logit
-from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
+from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import VOTER
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import with_sink
-from ttsgraph.models.client import Sampling
 from ttsgraph.searching.response.calibration import TAILS, latency_along, own_shift, valued
 from ttsgraph.searching.response.draws import SHARES, fit_draws, sample_draws, wrong_form
 from ttsgraph.searching.response.evidence import BLANK, FORMS, UNKNOWN, Evidence, GraphGrades, Rows
@@ -33,10 +33,15 @@ from ttsgraph.searching.response.reactions import Reactions, fit_reactions
 from ttsgraph.tasks.base import Question
 
 
+def asked(count: int) -> list[Question]:
+    """Every other one is about law."""
+    topics = ({"fields": {"subject": subject}} for subject in cycle(("chess", "law")))
+    return [Question(f"q{k}", str(k), "", next(topics)) for k in range(count)]
+
+
 def evidence_of(draws: Mapping[str, Sequence[Sequence[int]]]) -> Evidence:
     """Each model's draws (k, Q) of classes."""
-    count = len(next(iter(draws.values()))[0])
-    found = Evidence([Question(f"q{k}", str(k), "") for k in range(count)])
+    found = Evidence(asked(len(next(iter(draws.values()))[0])))
     found.draws = {m: {k: np.array(row) for k, row in enumerate(rows)} for m, rows in draws.items()}
     return found
 
@@ -110,21 +115,12 @@ def test_a_question_that_was_left_blank_is_left_blank_again_as_far_as_pairs_say(
     said[1:, 60:] = UNKNOWN
     draws = fit_draws(evidence_of({"m": said}), ("m",))
     first = np.flatnonzero((said[0] == BLANK) & (said[1] == UNKNOWN))
-    more = sample_draws(draws, 0, np.repeat(first, 50), 4, False, rng)
-    share = (more == BLANK).mean()
+    share = (sample_draws(draws, 0, np.repeat(first, 50), 4, False, rng) == BLANK).mean()
     assert share > again if steady else share < again
 
 
 RIGHT = "7"
 LAW = by_field("subject", {"law": 1}, [0.5, 0.5])
-
-
-def asked(count: int) -> list[Question]:
-    """Every other one is about law."""
-    return [
-        Question(f"q{k}", str(k), "", {"fields": {"subject": "law" if k % 2 else "chess"}})
-        for k in range(count)
-    ]
 
 
 def said(place: int, *forms: str | None) -> QuestionResult:
@@ -165,14 +161,13 @@ def test_asking_until_one_passes_is_foretold_from_what_passed():
     rng = np.random.default_rng(2)
     evidence = Evidence(asked(1000))
     fan = topologies.parallel(["m"] * 3, "m", VOTER)
-    results = []
     for place in range(1000):
         forms = [RIGHT if rng.random() < 0.4 else str(rng.integers(100, 200)) for _ in range(3)]
         checked = [form == RIGHT or rng.random() < 0.1 for form in forms]
         drawn = zip(forms, checked, strict=True)
         nodes = dict(enumerate(NodeResult(f == RIGHT, f, passes=passed) for f, passed in drawn))
-        results.append(QuestionResult(f"q{place}", forms[0] == RIGHT, nodes={**nodes, 3: nodes[0]}))
-    add(evidence, fan, *results)
+        nodes[3] = nodes[0]
+        add(evidence, fan, QuestionResult(f"q{place}", forms[0] == RIGHT, nodes=nodes))
     model = ResponseModel(evidence, ("m",), rng, 8)
     tried = model.predict(topologies.until_passed(["m"] * 3, "verifier")).accuracy
     assert tried == pytest.approx(0.4 * (1 + 0.54 + 0.54**2), abs=0.05)
@@ -182,13 +177,8 @@ def test_asking_until_one_passes_is_foretold_from_what_passed():
 def test_what_a_vote_did_not_ask_for_and_what_a_gate_took_are_no_calls():
     evidence = Evidence(asked(3))
     gated = with_sink(FAN, gate=Gate(0.0))
-    add(
-        evidence,
-        gated,
-        said(0, "1", "1", "1"),
-        said(1, "1", RIGHT, "2"),
-        said(2, RIGHT, None, None),
-    )
+    answers = ("1", "1", "1"), ("1", RIGHT, "2"), (RIGHT, None, None)
+    add(evidence, gated, *(said(k, *each) for k, each in enumerate(answers)))
     assert evidence.draws["m"][1].tolist() == [1, 0, UNKNOWN]
     assert [row.questions.tolist() for row in evidence.rows] == [[1]]
     assert evidence.new_calls(gated, np.arange(3)) == 2 + 1
@@ -208,9 +198,9 @@ def test_the_calls_that_a_graph_adds_are_counted_beforehand(graphs):
     made: set[str] = set()
     for graph in graphs:
         client = ScriptedClient(lambda r: str(int(r.key()[:12], 16)))
-        environment = Environment(TASK, PROMPT, Sampling(), POOL, client).with_node_grades()
         counted = evidence.new_calls(graph, every)
-        evidence.add(graph, asyncio.run(environment.evaluate(graph, questions)))
+        evaluated = environment(client, grade_nodes=True).evaluate(graph, questions)
+        evidence.add(graph, asyncio.run(evaluated))
         new = {request.key() for request in client.requests} - made
         made |= new
         if any(node.role == "voter" for node in graph.nodes):  # which may do without some
@@ -275,14 +265,9 @@ def test_a_vote_is_predicted_to_gain_what_others_say_in_place_of_a_blank():
     wrong = np.where(rng.random((3, 300)) < 0.9, 0, rng.integers(1, 6, (3, 300)))
     evidence = evidence_of({"m": np.where(rng.random((3, 300)) < 0.5, BLANK, wrong)})
     model = ResponseModel(evidence, ("m",), np.random.default_rng(1), samples=8)
-    alone, voted, fused = (
-        model.predict(graph).accuracy
-        for graph in (
-            topologies.single("m"),
-            topologies.parallel(["m"] * 6, "m", "voter"),
-            topologies.parallel(["m"] * 3, "m"),
-        )
-    )
+    one, fan = topologies.single("m"), topologies.parallel(["m"] * 3, "m")
+    vote = topologies.parallel(["m"] * 6, "m", "voter")
+    alone, voted, fused = (model.predict(graph).accuracy for graph in (one, vote, fan))
     assert alone == pytest.approx(0.41, abs=0.03)  # as often as it answers right here
     assert voted > 0.85
     assert 0.2 < fused < 1
@@ -293,28 +278,21 @@ def test_a_vote_of_readers_gains_what_their_answers_differ_by(alike):
     """Two readers of one wrong answer, right on the same questions or each on its own."""
     rng = np.random.default_rng(5)
     first, second = rng.random((2, 240)) < 0.65
-    evidence = evidence_of({"m": np.ones((1, 240), dtype=int)})
+    read = np.ones((1, 240), dtype=int)
+    evidence = evidence_of({"m": read})
     for right in (first, first if alike else second):
-        read = np.ones((1, 240), dtype=int)
-        rows = Rows("n", "assistant", 1, np.arange(240), read, np.where(right, 0, 1))
-        evidence.rows.append(rows)
+        said = Rows("n", "assistant", 1, np.arange(240), read, np.where(right, 0, 1))
+        evidence.rows.append(said)
     model = ResponseModel(evidence, ("m", "n"), np.random.default_rng(0), samples=8)
-    few, many = (
-        model.predict(topologies.layered(["m", "n" * count], "n", "voter")).accuracy
-        for count in (2, 9)
-    )
+    graphs = (topologies.layered(["m", "n" * count], "n", "voter") for count in (2, 9))
+    few, many = (model.predict(graph).accuracy for graph in graphs)
     assert (many - few > 0.06) != alike
 
 
 ALL_WRONG = [(1, 2, 3), (-1, 1, -1)]
 ALL_RIGHT = [(0, 0, 0), (0, -1, 0)]
-SOME_RIGHT = {
-    (0, 0, 1): (2, 1),
-    (0, 1, 2): (1, 2),
-    (0, 1, 1): (1, 2),
-    (7, 0, 7): (1, 2),
-    (0, -1, 1): (1, 1),
-}
+SOME_RIGHT = dict.fromkeys([(0, 1, 2), (0, 1, 1), (7, 0, 7)], (1, 2))
+SOME_RIGHT |= {(0, 0, 1): (2, 1), (0, -1, 1): (1, 1)}
 """What three nodes say (0 is right, -1 can't be read), and how many are right and wrong."""
 
 READ = [*ALL_WRONG, *ALL_RIGHT, *SOME_RIGHT]
@@ -360,8 +338,8 @@ def test_what_a_reader_does_is_learnt():
         assert np.mean([expit(odds[each]) for each in reads]) == pytest.approx(chance, abs=0.04)
     assert found.blank[0] == pytest.approx(0.4, abs=0.03)
     # Another model leans on what this one does, and less is known of it.
-    other = found.log_odds(1, 1, np.ones((3, 200), dtype=int), np.zeros(200), np.arange(200))
-    mine = found.log_odds(0, 1, np.ones((3, 200), dtype=int), np.zeros(200), np.arange(200))
+    reads = np.ones((3, 200), dtype=int), np.zeros(200), np.arange(200)
+    mine, other = (found.log_odds(model, 1, *reads) for model in (0, 1))
     assert other.mean() == pytest.approx(mine.mean(), abs=0.5)
     assert 0 < mine.std() < 0.5 * other.std()
 
@@ -378,8 +356,7 @@ def test_own_shift_is_the_mean_under_a_student_prior_and_normal_noise():
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
 def test_an_expected_accuracy_is_a_share_whatever_was_seen(share, right):
-    evidence = Evidence([Question("q", "q", "")])
-    graph = topologies.single("m")
+    evidence, graph = Evidence(asked(1)), topologies.single("m")
     evidence.graphs[graph] = GraphGrades(np.array([0]), np.array([right]))
 
     class Known:
