@@ -4,7 +4,6 @@ import math
 import subprocess
 import sys
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("what", TAMPERED)
-def test_what_was_tampered_with_is_found_and_named(searched: SimulatedProject, what: str) -> None:
+def test_what_was_tampered_with_is_found_and_named(searched, what):
     name, change, said = TAMPERED[what]
     kept = content(searched, name)
     assert not [*differences(kept, deepcopy(kept))]
@@ -69,9 +68,7 @@ def moved(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["start.json", f"{FOUND}/history.jsonl", f"{FOUND}/nodes.parquet"])
-def test_last_digits_and_checksums_of_them_do_not_count(
-    searched: SimulatedProject, name: str
-) -> None:
+def test_last_digits_and_checksums_of_them_do_not_count(searched, name):
     kept = content(searched, name)
     assert not [*differences(kept, moved(kept))]
 
@@ -90,11 +87,11 @@ def test_last_digits_and_checksums_of_them_do_not_count(
         ("a", "b", False),
     ],
 )
-def test_values_are_equal_by_their_kind(kept: object, found: object, equal: bool) -> None:
+def test_values_are_equal_by_their_kind(kept, found, equal):
     assert equal is (not [*differences({"x": [kept]}, {"x": [found]})])
 
 
-def test_what_has_no_values_is_compared_by_its_hash_and_pictures_are_not(tmp_path: Path) -> None:
+def test_what_has_no_values_is_compared_by_its_hash_and_pictures_are_not(tmp_path):
     def said(path: str, kept: bytes | None, rebuilt: str | None = "{") -> str:
         file = tmp_path / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +107,7 @@ def test_what_has_no_values_is_compared_by_its_hash_and_pictures_are_not(tmp_pat
     assert not isinstance(compared("reports/p/plots", tmp_path / "plots", "a", None), str)
 
 
-def test_last_digits_do_not_rank() -> None:
+def test_last_digits_do_not_rank():
     shares = [right / questions for questions in (48, 84, 200) for right in range(questions)]
     other = [share + (-1) ** k * 3e-16 for k, share in enumerate(shares)]
 

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import chdir
 from functools import cache
 from importlib.util import find_spec
@@ -42,7 +41,7 @@ PROFILES = "profiles/${profile}.yaml"
 
 
 @pytest.fixture(scope="module")
-def imports() -> grimp.ImportGraph:
+def imports():
     return grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
 
 
@@ -93,9 +92,7 @@ def missing(deps: list[str], files: set[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_depends_on_all_code_that_it_runs_and_on_no_other(
-    stage: str, imports: grimp.ImportGraph
-) -> None:
+def test_a_stage_depends_on_all_code_that_it_runs_and_on_no_other(stage, imports):
     deps = [dep for dep in STAGES[stage]["deps"] if dep.startswith(CODE)]
     files = deciding(read_by(f"ttsgraph_flows.{stage}", imports), stage)
     assert not missing(deps, files), f"{stage} in dvc.yaml lacks these files"
@@ -153,12 +150,12 @@ class Made(SimulatedProject):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(tmp_path_factory):
     return Made(tmp_path_factory.mktemp("made") / "p")
 
 
 @pytest.fixture
-def project(made: Made) -> Iterator[Made]:
+def project(made):
     yield made
     made.restore()
 
@@ -184,7 +181,7 @@ def table() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("change", table())
-def test_a_change_makes_the_stages_stale_that_the_page_lists(project: Made, change: str) -> None:
+def test_a_change_makes_the_stages_stale_that_the_page_lists(project, change):
     for alter in CHANGES[change]:
         altered(project, *alter)
         assert project.stale() == table()[change]
@@ -209,7 +206,7 @@ for run in runs_of(load_params(), "math", of_all=True):
 
 
 @pytest.fixture
-def stubbed(project: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+def stubbed(project, tmp_path, monkeypatch):
     """That project, whose stages do no work: their files come out as they were."""
     stub = tmp_path / "bin" / "python"
     stub.parent.mkdir()
@@ -225,7 +222,7 @@ def ran(output: str) -> set[str]:
     return {name.partition("@")[0] for name in re.findall(r"Running stage '([^']+)'", output)}
 
 
-def test_plain_dvc_runs_them_and_no_other(stubbed: Made) -> None:
+def test_plain_dvc_runs_them_and_no_other(stubbed):
     stubbed.set(PROFILE, "search", "batch", to=12)
     wanted = table()["`init` or `search`"]
     shown = json.loads(stubbed.dvc("params", "diff", "--json"))
@@ -238,7 +235,7 @@ def test_plain_dvc_runs_them_and_no_other(stubbed: Made) -> None:
     assert ran(stubbed.dvc("repro")) == table()[change]
 
 
-def test_an_experiment_runs_them_too(stubbed: Made) -> None:
+def test_an_experiment_runs_them_too(stubbed):
     said = stubbed.dvc("exp", "run", "-S", f"{PROFILE}:evaluate.ablation=7")
     assert ran(said) == {"evaluate"}
     assert '"ablation": 7' in stubbed.dvc("exp", "show", "--json")
@@ -270,7 +267,7 @@ print(json.dumps(sorted(seen)))
 
 
 @pytest.mark.slow
-def test_a_stage_looks_at_no_setting_that_it_does_not_declare(copied: SimulatedProject) -> None:
+def test_a_stage_looks_at_no_setting_that_it_does_not_declare(copied):
     arguments = {"task": "math", "method": "random"}
     never = {"description", "limits", "workers", "newcomers"}
     for stage, plan in STAGES.items():
@@ -285,7 +282,7 @@ def test_a_stage_looks_at_no_setting_that_it_does_not_declare(copied: SimulatedP
 
 
 @pytest.mark.slow
-def test_settings_that_come_back_leave_every_version_intact(copied: SimulatedProject) -> None:
+def test_settings_that_come_back_leave_every_version_intact(copied):
     """DVC's run cache puts the first results back, while MLflow has the second's as well."""
     with one_prefect_server(copied.folder / ".ttsgraph"):
         assert ran(copied.dvc("repro")) == set()
@@ -302,7 +299,7 @@ def test_settings_that_come_back_leave_every_version_intact(copied: SimulatedPro
                 assert lineage(label, copied.uri).broken == (), label
 
 
-def test_an_experiment_in_a_copy_has_the_projects_calls_and_database(tmp_path: Path) -> None:
+def test_an_experiment_in_a_copy_has_the_projects_calls_and_database(tmp_path):
     copy = tmp_path / "project" / ".dvc" / "tmp" / "exps" / "tmp1"
     copy.mkdir(parents=True)
     program = (

@@ -30,8 +30,8 @@ async def worse_than_chance(task: Task, client: Client) -> list[str]:
 
 
 def test_judges_are_checked_before_the_work_and_what_they_take_is_held_to_the_limits(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     stub = StubServer(("small", "large", "j"))
     stub.misbehave = lambda count, body: answer_of({"content": "Score: 7"})
     with serve(stub) as url:

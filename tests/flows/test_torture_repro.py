@@ -168,7 +168,7 @@ def essence(path: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Any]]:
+def undisturbed(tmp_path_factory):
     """What a rebuilding ends with, in files and MLflow."""
     project = Tortured(tmp_path_factory.mktemp("undisturbed"))
     with one_prefect_server(project.folder / "server"):
@@ -220,9 +220,7 @@ def torture(
 
 
 @pytest.mark.slow
-def test_a_rebuilding_killed_in_three_stages_ends_with_the_same_files(
-    tmp_path: Path, undisturbed: Any
-) -> None:
+def test_a_rebuilding_killed_in_three_stages_ends_with_the_same_files(tmp_path, undisturbed):
     kills = torture(
         tmp_path, undisturbed, ["init_instances", "search", "evaluate"], random.Random(3)
     )
@@ -230,9 +228,7 @@ def test_a_rebuilding_killed_in_three_stages_ends_with_the_same_files(
 
 
 @pytest.mark.long
-def test_thirty_kills_over_all_stages_end_with_the_same_files(
-    tmp_path: Path, undisturbed: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_thirty_kills_over_all_stages_end_with_the_same_files(tmp_path, undisturbed, capsys):
     chance = random.Random(4)
     kills: Counter[str] = Counter()
     for number in range(2 * KILLS):

@@ -76,7 +76,7 @@ async def ask(client: Client) -> list[str]:
 CALLS = PUBLISHED / "simulated-small" / "math.parquet"
 
 
-def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_path: Path) -> None:
+def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_path):
     calls: dict[str, Call] = {}
     made = asyncio.run(ask(CachedClient(Answering(), calls=calls)))
     assert made[2:] == [str(OUTCOMES[text]) for text in ("broken", "long", "refused")]
@@ -106,7 +106,7 @@ def without_results(project: SimulatedProject, folder: Path) -> Path:
 
 
 @pytest.fixture
-def clone(copied: SimulatedProject, tmp_path: Path) -> Path:
+def clone(copied, tmp_path):
     with chdir(copied.folder):
         publish("math")
     return without_results(copied, tmp_path / "clone")
@@ -114,9 +114,7 @@ def clone(copied: SimulatedProject, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 class TestVerify:
-    def test_every_hash_is_reproduced_in_a_folder_of_another_name(
-        self, copied: SimulatedProject, tmp_path: Path
-    ) -> None:
+    def test_every_hash_is_reproduced_in_a_folder_of_another_name(self, copied, tmp_path):
         with chdir(copied.folder):
             published = publish("math")
         assert published == CALLS
@@ -132,9 +130,7 @@ class TestVerify:
         assert exit_code(found) == 0
         assert sorted(folder.rglob("*")) == before
 
-    def test_a_missing_call_and_a_changed_answer_are_named(
-        self, copied: SimulatedProject, clone: Path
-    ) -> None:
+    def test_a_missing_call_and_a_changed_answer_are_named(self, copied, clone):
         path = clone / CALLS
         calls = read_calls(path)
         used_first = sorted(
@@ -154,9 +150,7 @@ class TestVerify:
             wrong = verify()["math"].wrong
         assert "profile@math: results/simulated-small/math/profile.parquet: " in "; ".join(wrong)
 
-    def test_a_published_result_is_the_recorded_one_and_says_what_the_calls_give(
-        self, clone: Path
-    ) -> None:
+    def test_a_published_result_is_the_recorded_one_and_says_what_the_calls_give(self, clone):
         answers = clone / CALLS.with_suffix("") / "random" / "answers.parquet"
         before = md5(answers)
         table = pd.read_parquet(answers)
@@ -189,9 +183,7 @@ NEWER = [
 @pytest.mark.parametrize(
     "kernel", ["Haswell", *(pytest.param(name, marks=pytest.mark.slow) for name in [*KERNELS][1:])]
 )
-def test_what_counts_is_the_same_under_every_kernel_of_linear_algebra(
-    copied: SimulatedProject, clone: Path, kernel: str
-) -> None:
+def test_what_counts_is_the_same_under_every_kernel_of_linear_algebra(copied, clone, kernel):
     cpu = Path("/proc/cpuinfo").read_text()
     if KERNELS[kernel] not in cpu.split():
         pytest.skip(f"needs a processor with {KERNELS[kernel]}")
@@ -209,8 +201,8 @@ def test_what_counts_is_the_same_under_every_kernel_of_linear_algebra(
 
 
 def test_a_task_whose_calls_are_not_here_is_not_verified_nor_is_the_report(
-    clone: Path, ttsgraph, monkeypatch
-) -> None:
+    clone, ttsgraph, monkeypatch
+):
     (clone / CALLS).unlink()
     monkeypatch.chdir(clone)
     done = ttsgraph("verify")
@@ -220,9 +212,7 @@ def test_a_task_whose_calls_are_not_here_is_not_verified_nor_is_the_report(
 
 
 @pytest.mark.slow
-def test_results_of_another_folder_bring_a_champion_without_a_model(
-    copied: SimulatedProject, tmp_path: Path
-) -> None:
+def test_results_of_another_folder_bring_a_champion_without_a_model(copied, tmp_path):
     folder = tmp_path / "here"
     left_out = shutil.ignore_patterns("mlruns", ".ttsgraph", "bookkeeping")
     shutil.copytree(copied.folder, folder, ignore=left_out)
@@ -240,9 +230,7 @@ def test_results_of_another_folder_bring_a_champion_without_a_model(
     assert history.read_bytes() == before
 
 
-def test_a_champion_that_cannot_be_read_here_is_made_again(
-    copied: SimulatedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_champion_that_cannot_be_read_here_is_made_again(copied, monkeypatch):
     def unreadable(*_: object) -> None:
         raise SettingsError("unknown key 'later'")
 
@@ -252,9 +240,7 @@ def test_a_champion_that_cannot_be_read_here_is_made_again(
         register()
 
 
-def test_a_task_is_published_before_there_is_a_report(
-    copied: SimulatedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_is_published_before_there_is_a_report(copied, monkeypatch):
     with chdir(copied.folder):
         tested = {name: entry for name, entry in read_lock().items() if name != "report"}
         monkeypatch.setattr(verifying, "read_lock", lambda: tested)
@@ -288,18 +274,14 @@ def test_calls_that_were_pulled_are_those_of_dvc_lock(tmp_path, monkeypatch, cap
     ("name", "text"),
     [("dvc.lock", ""), ("dvc.lock", "<<<<<<< HEAD\nstages:\n"), ("dvc.yaml", "stages: 3\n")],
 )
-def test_what_a_merge_left_of_dvcs_files_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
-) -> None:
+def test_what_a_merge_left_of_dvcs_files_is_named(tmp_path, monkeypatch, name, text):
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(text)
     with pytest.raises(InputError, match=f"{name}.*git checkout"):
         read_lock() if name == "dvc.lock" else stages()
 
 
-def test_what_dvc_cannot_read_is_told_as_dvc_says_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_dvc_cannot_read_is_told_as_dvc_says_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     dvc("init", "--no-scm", "-q")
     Path("dvc.yaml").write_text("stages: {one: {cmd: echo}}\n")

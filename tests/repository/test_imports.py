@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ def imported(code: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def floor() -> int:
+def floor():
     return len(imported("import typer, pydantic"))
 
 
@@ -52,9 +51,7 @@ def command(*arguments: str) -> str:
     ],
     ids=["help", "explain", "whether anything has changed", "python", "search", "stage", "stages"],
 )
-def test_what_is_not_needed_is_not_imported(
-    floor: int, tmp_path: Path, code: str, none_of: set[str], most: int
-) -> None:
+def test_what_is_not_needed_is_not_imported(floor, tmp_path, code, none_of, most):
     graph = tmp_path / "graph.json"
     graph.write_text(parallel(["llama-3.2-1b"] * 2, "llama-3.2-1b").to_json())
     found = imported(code.replace("GRAPH", str(graph)))

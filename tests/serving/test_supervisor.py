@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -76,9 +76,7 @@ def first_line(user: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, "thread"])
-def test_no_process_outlives_its_users(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path, ending: signal.Signals | str
-) -> None:
+def test_no_process_outlives_its_users(make_spec, pids, tmp_path, ending):
     """A server that a process started, which then ends so."""
     spec = make_spec("tiny")
     user = start_user(tmp_path / "servers.json", spec, ending)
@@ -95,7 +93,7 @@ def test_no_process_outlives_its_users(
     assert not any(map(alive, processes(pids)))
 
 
-def test_servers_stay_until_their_last_user_ends(tmp_path: Path, pids: Path) -> None:
+def test_servers_stay_until_their_last_user_ends(tmp_path, pids):
     record = tmp_path / "servers.json"
     users = [start_user(record, tiny_spec(tmp_path)) for _ in range(3)]
     (url,) = set(map(first_line, users))
@@ -111,9 +109,7 @@ def test_servers_stay_until_their_last_user_ends(tmp_path: Path, pids: Path) -> 
         assert len(processes(pids)) == 4
 
 
-def test_servers_in_use_start_when_one_asks_and_stay_for_the_next(
-    tmp_path: Path, pids: Path
-) -> None:
+def test_servers_in_use_start_when_one_asks_and_stay_for_the_next(tmp_path, pids):
     record = tmp_path / "servers.json"
     with in_use(record), in_use(record):
         assert not processes(pids)
@@ -150,13 +146,8 @@ def failing(case: str, make_spec: MakeSpec, tmp_path: Path) -> ServerSpec:
     ],
 )
 def test_why_servers_are_not_up_is_told_without_secrets_and_none_is_left(
-    make_spec: MakeSpec,
-    pids: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    case: str,
-    why: str,
-) -> None:
+    make_spec, pids, tmp_path, monkeypatch, case, why
+):
     monkeypatch.setenv("HF_TOKEN", "sesame-sesame-sesame")
     specs = [make_spec("tiny"), failing(case, make_spec, tmp_path)]
     with pytest.raises(EndpointError, match=why), shared(tmp_path, specs, timeout_s=10):
@@ -164,9 +155,7 @@ def test_why_servers_are_not_up_is_told_without_secrets_and_none_is_left(
     assert not any(map(alive, processes(pids)))
 
 
-def test_a_server_that_no_longer_answers_is_not_waited_for_forever(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path
-) -> None:
+def test_a_server_that_no_longer_answers_is_not_waited_for_forever(make_spec, pids, tmp_path):
     spec = make_spec("tiny")
     with shared(tmp_path, [spec]):
         os.kill(processes(pids)[0], signal.SIGSTOP)
@@ -178,8 +167,8 @@ def test_a_server_that_no_longer_answers_is_not_waited_for_forever(
 
 @pytest.mark.parametrize("secrets", [(), ("HF_TOKEN",)])
 def test_secrets_do_not_reach_the_server_but_those_that_it_needs(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secrets: tuple[str, ...]
-) -> None:
+    make_spec, tmp_path, monkeypatch, secrets
+):
     hidden = ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD")
     for name in (*hidden, "HARMLESS"):
         monkeypatch.setenv(name, "value")
@@ -191,7 +180,7 @@ def test_secrets_do_not_reach_the_server_but_those_that_it_needs(
     assert tuple(name for name in hidden if name in environment) == secrets
 
 
-def test_a_record_whose_supervisor_was_killed_is_no_pool(tmp_path: Path) -> None:
+def test_a_record_whose_supervisor_was_killed_is_no_pool(tmp_path):
     spec = tiny_spec(tmp_path)
     record = tmp_path / "servers.json"
     keep(record, {"urls": {"tiny": ["http://127.0.0.1:9/v1"]}, "failed": "long ago"})
@@ -207,9 +196,7 @@ exec(open(sys.argv.pop(1)).read())
 """
 
 
-def test_servers_on_one_gpu_start_one_after_another(
-    make_spec: MakeSpec, tmp_path: Path, said: Callable[[], str]
-) -> None:
+def test_servers_on_one_gpu_start_one_after_another(make_spec, tmp_path, said):
     started = tmp_path / "started"
 
     def on(gpu: int, name: str) -> ServerSpec:
@@ -229,8 +216,8 @@ def test_servers_on_one_gpu_start_one_after_another(
 
 
 def test_a_dead_server_is_started_again_at_its_address_three_times_and_others_wait_for_it(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path
-) -> None:
+    make_spec, pids, tmp_path
+):
     spec = make_spec("tiny")
     with shared(tmp_path, [spec]) as urls:
         for time_ in range(4):

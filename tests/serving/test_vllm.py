@@ -116,9 +116,7 @@ def nothing_lost(searched: Searched) -> bool:
     return set(searched.table["status"]) == {"ok"} and searched.table["n_unscored"].sum() == 0
 
 
-def test_a_laptop_search_on_two_servers_ends_and_repeats_itself_from_the_cache(
-    real_pool: RealPool, tmp_path: Path
-) -> None:
+def test_a_laptop_search_on_two_servers_ends_and_repeats_itself_from_the_cache(real_pool, tmp_path):
     first = search(real_pool, tmp_path)
     assert nothing_lost(first)
     assert first.made > 100
@@ -138,9 +136,7 @@ def server_of(model: str) -> int:
 
 
 @pytest.mark.slow
-def test_a_search_loses_nothing_when_a_server_is_killed(
-    real_pool: RealPool, tmp_path: Path
-) -> None:
+def test_a_search_loses_nothing_when_a_server_is_killed(real_pool, tmp_path):
     """The search waits for the server to be up again, and so does a stage that starts then."""
     (url,) = real_pool.urls[SMOLLM]
     found: list[object] = []
