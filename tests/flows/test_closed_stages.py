@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 import mlflow
 import pandas as pd
 import pytest
-import yaml
 
 from tests.support.habits import refusing, words_of
-from tests.support.project import ROOT, Copy
+from tests.support.project import Copy, laptop_on
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.graphs.graph import CollaborationGraph
 
@@ -33,26 +32,26 @@ class Wordy(StubServer):
         return answer | {"usage": usage | {"total_tokens": read + written}}
 
 
+TASK = {
+    "splits": {"train": 20, "val": 10, "test": 10},
+    "prompt": {"style": "chat"},
+    "sampling": {"temperature": 0.9, "max_tokens": 200},
+    "lengths": {"prompt_tokens": 40, "generated_tokens": 4},  # ten times too short
+}
+PRICES = {"large": (2, 8), "middle": (0.4, 1.6), "small": (0.1, 0.1)}
+BUDGET = {"metric": "dollars", "limit": LIMIT, "max_nodes": 12}
+
+
 def settings(url: str) -> dict[str, Any]:
     """The laptop profile's, on three closed models."""
-    found = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    middle = {"prompt": 0.4, "completion": 1.6}
-    prices = {"large": {"prompt": 2, "completion": 8}, "middle": middle, "small": 0.1}
     there = {"base_url": url, "api_key_env": "CLOSED_KEY"}
-    task = found["tasks"]["math"] | {
-        "splits": {"train": 20, "val": 10, "test": 10},
-        "prompt": {"style": "chat"},
-        "sampling": {"temperature": 0.9, "max_tokens": 200},
-        "lengths": {"prompt_tokens": 40, "generated_tokens": 4},  # ten times too short
+    pool = {
+        name: there | {"price": {"prompt": read, "completion": written}}
+        for name, (read, written) in PRICES.items()
     }
+    found = laptop_on(pool, budget=BUDGET, evaluate={"ablation": 0})
     found["search"] |= {"max_iterations": 2, "patience": 2}
-    return found | {
-        "engine": {"kind": "external", "max_retries": 0},
-        "pool": {name: {"price": price, **there} for name, price in prices.items()},
-        "tasks": {"math": task},
-        "budget": {"metric": "dollars", "limit": LIMIT, "max_nodes": 12},
-        "evaluate": {"ablation": 0},
-    }
+    return found | {"tasks": {"math": found["tasks"]["math"] | TASK}}
 
 
 @pytest.fixture(scope="module")

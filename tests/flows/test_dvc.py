@@ -3,11 +3,11 @@
 import ast
 import json
 import re
-import subprocess
 import sys
 from contextlib import chdir
-from functools import cache
+from functools import cache, reduce
 from importlib.util import find_spec
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
+from tests.support.processes import said_by
 from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph_flows.lineage import lineage
@@ -58,8 +59,7 @@ def read_by(module: str, imports: grimp.ImportGraph) -> set[str]:
             continue
         spec = find_spec(name)
         assert spec is not None
-        assert spec.origin is not None
-        found[name] = path = Path(spec.origin)
+        found[name] = path = Path(spec.origin or "")
         waiting += [name.rpartition(".")[0], *imports.find_modules_directly_imported_by(name)]
         for place in (path.parent / text for text in strings(path)):
             if place.suffix == ".py" and place.is_file():
@@ -106,46 +106,40 @@ class Made(SimulatedProject):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        for command in ("init -q", "config user.email me@example", "config user.name me"):
-            assert self.run("git", *command.split()).returncode == 0
+        self.git("init -q", "config user.email me@example", "config user.name me")
         self.dvc("config", "core.no_scm", "false")
-        (folder / ".gitignore").write_text(
-            "/.dvc\n/data\n/results\n/calls\n/reports\n/mlflow.db\n__pycache__\n"
-        )
+        ignored = ".dvc data results calls reports mlflow.db __pycache__"
+        (folder / ".gitignore").write_text(ignored.replace(" ", "\n"))
         with Repo(str(folder)) as repo:
             paths = [Path(out.fs_path) for out in repo.index.outs]
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("made")
         self.dvc("commit", "-f", "-q")
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", "made")
+        self.git("add -A", "commit -q -m made")
 
-    def git(self, *arguments: str) -> str:
-        done = self.run("git", *arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def git(self, *commands: str) -> None:
+        for command in commands:
+            self.said_by("git", *command.split())
 
     def restore(self) -> None:
-        self.git("checkout", "-q", "--", ".")
-        self.git("clean", "-qfd", "plugins", "inputs")
+        self.git("checkout -q -- .", "clean -qfd plugins inputs")
 
     def stale(self) -> set[str]:
         """The stages that `dvc status` names, without the task and method."""
         with chdir(self.folder), Repo() as repo:
             return {name.partition("@")[0] for name in repo.status()}
 
-    def edit(self, path: str, text: str = "\n") -> None:
-        with (self.folder / path).open("a") as file:
-            file.write(text)
-
-    def set(self, path: str, *keys: str, to: Any) -> None:
-        """Give a setting another value."""
-        file = self.folder / path
-        data = inner = yaml.safe_load(file.read_text())
-        for key in keys[:-1]:
-            inner = inner[key]
-        inner[keys[-1]] = to
+    def alter(self, path: str, *change: Any) -> None:
+        """Give a setting another value, or add a text to a file."""
+        file = self.folder / path.replace("PROFILE", PROFILE)
+        if len(change) < 2:
+            with file.open("a") as opened:
+                opened.write(*(change or ["\n# another line\n"]))
+            return
+        *keys, last = change[0].split(".")
+        data = yaml.safe_load(file.read_text())
+        reduce(getitem, keys, data)[last] = change[1]
         file.write_text(yaml.safe_dump(data))
 
 
@@ -163,15 +157,6 @@ def project(made):
 CHANGES = yaml.safe_load((ROOT / "tests" / "flows" / "dvc_changes.yaml").read_text())
 
 
-def altered(project: Made, path: str, *change: Any) -> None:
-    """Give a setting another value, or add a text to a file."""
-    path = path.replace("PROFILE", PROFILE)
-    if len(change) == 2:
-        project.set(path, *change[0].split("."), to=change[1])
-    else:
-        project.edit(path, *(change or ["\n# another line\n"]))
-
-
 def table() -> dict[str, set[str]]:
     """What docs/stages.md says: a change -> the stages that it makes stale."""
     text = (ROOT / "docs" / "stages.md").read_text()
@@ -183,7 +168,7 @@ def table() -> dict[str, set[str]]:
 @pytest.mark.parametrize("change", table())
 def test_a_change_makes_the_stages_stale_that_the_page_lists(project, change):
     for alter in CHANGES[change]:
-        altered(project, *alter)
+        project.alter(*alter)
         assert project.stale() == table()[change]
         project.restore()
     assert project.stale() == set()
@@ -223,14 +208,14 @@ def ran(output: str) -> set[str]:
 
 
 def test_plain_dvc_runs_them_and_no_other(stubbed):
-    stubbed.set(PROFILE, "search", "batch", to=12)
+    stubbed.alter(PROFILE, "search.batch", 12)
     wanted = table()["`init` or `search`"]
     shown = json.loads(stubbed.dvc("params", "diff", "--json"))
     assert shown[PROFILE] == {"search.batch": {"old": 16, "new": 12, "diff": -4}}
     assert ran(stubbed.dvc("repro", "--dry")) == wanted
     assert ran(stubbed.dvc("repro")) == wanted
     assert ran(stubbed.dvc("repro")) == set()
-    stubbed.edit("pipeline/ttsgraph/reporting/page.py")
+    stubbed.alter("pipeline/ttsgraph/reporting/page.py")
     change = "the page and its pictures (`pipeline/ttsgraph/reporting/`)"
     assert ran(stubbed.dvc("repro")) == table()[change]
 
@@ -272,9 +257,8 @@ def test_a_stage_looks_at_no_setting_that_it_does_not_declare(copied):
     never = {"description", "limits", "workers", "newcomers"}
     for stage, plan in STAGES.items():
         given = [arguments[key] for key in plan.get("matrix", ())]
-        done = copied.run(sys.executable, "-c", RUN, stage, *given)
-        assert done.returncode == 0, done.stderr
-        seen = json.loads(done.stdout.splitlines()[-1])
+        said = copied.said_by(sys.executable, "-c", RUN, stage, *given)
+        seen = json.loads(said.splitlines()[-1])
         keys = [each for each in plan.get("params", ()) if isinstance(each, dict)]
         sections = {key.partition(".")[0] for each in keys for key in each[PROFILES]}
         # That there is such a task is looked up for each stage of a task.
@@ -309,10 +293,7 @@ def test_an_experiment_in_a_copy_has_the_projects_calls_and_database(tmp_path):
         "with explained(uri):\n"
         "    print(STATE, experiment_of(client_of(uri), 'p/math').artifact_location)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=copy, capture_output=True, text=True, check=True
-    )
-    state, artifacts = done.stdout.split()[-2:]
+    state, artifacts = said_by([sys.executable, "-c", program], copy).split()[-2:]
     assert Path(state) == tmp_path / "project" / ".ttsgraph"
     assert Path(artifacts).parent == tmp_path / "project" / "mlruns"
     assert (tmp_path / "project" / "mlflow.db").exists()

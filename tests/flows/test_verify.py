@@ -4,7 +4,6 @@ whichever processor's linear algebra.
 
 import asyncio
 import shutil
-import subprocess
 import sys
 from contextlib import chdir
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.support.simulated_project import SimulatedProject
+from tests.support.processes import ran
 from ttsgraph.base.ending import EXIT_UNVERIFIED
 from ttsgraph.base.errors import (
     CallFailed,
@@ -22,7 +21,6 @@ from ttsgraph.base.errors import (
     DataError,
     EndpointError,
     InputError,
-    NoAnswer,
     PromptRefused,
     SettingsError,
 )
@@ -64,13 +62,10 @@ class Answering(Client):
 
 
 async def ask(client: Client) -> list[str]:
-    found = []
-    for text in OUTCOMES:
-        try:
-            found.append((await client.complete(request(text))).text)
-        except (CallFailed, NoAnswer) as error:
-            found.append(str(error))
-    return found
+    """What comes of each call: a text, or what its error says."""
+    asked = (client.complete(request(text)) for text in OUTCOMES)
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    return [str(each) if isinstance(each, Exception) else each.text for each in found]
 
 
 CALLS = PUBLISHED / "simulated-small" / "math.parquet"
@@ -97,30 +92,21 @@ def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_p
         read_calls(path)
 
 
-def without_results(project: SimulatedProject, folder: Path) -> Path:
-    """What a fresh clone has: no results, no DVC cache, no MLflow."""
-    made = "data results reports calls mlruns mlflow.db* .dvc .ttsgraph"
-    left_out = shutil.ignore_patterns(*made.split())
-    shutil.copytree(project.folder, folder, ignore=left_out)
-    return folder
-
-
 @pytest.fixture
 def clone(copied, tmp_path):
+    """What a fresh clone has, once calls are published: no results, no DVC cache, no MLflow."""
     with chdir(copied.folder):
-        publish("math")
-    return without_results(copied, tmp_path / "clone")
+        assert publish("math") == CALLS
+    made = "data results reports calls mlruns mlflow.db* .dvc .ttsgraph"
+    left_out = shutil.ignore_patterns(*made.split())
+    return shutil.copytree(copied.folder, tmp_path / "a folder with another name", ignore=left_out)
 
 
 @pytest.mark.slow
 class TestVerify:
-    def test_every_hash_is_reproduced_in_a_folder_of_another_name(self, copied, tmp_path):
-        with chdir(copied.folder):
-            published = publish("math")
-        assert published == CALLS
-        folder = without_results(copied, tmp_path / "a folder with another name")
-        before = sorted(folder.rglob("*"))
-        with chdir(folder):
+    def test_every_hash_is_reproduced_in_a_folder_of_another_name(self, clone):
+        before = sorted(clone.rglob("*"))
+        with chdir(clone):
             found = verify()
             written = [out for run in runs_of(load_params(), "math") for out in run.outputs]
         assert [*found] == ["math", "report"]
@@ -128,7 +114,7 @@ class TestVerify:
         assert found["math"].equal[Equality.BYTES] == len(written)
         assert not found["math"].equal[Equality.DIGITS]
         assert exit_code(found) == 0
-        assert sorted(folder.rglob("*")) == before
+        assert sorted(clone.rglob("*")) == before
 
     def test_a_missing_call_and_a_changed_answer_are_named(self, copied, clone):
         path = clone / CALLS
@@ -136,7 +122,7 @@ class TestVerify:
         used_first = sorted(
             read_calls(copied.folder / "calls" / "simulated-small" / "math" / "profile.parquet")
         )
-        write_calls({key: call for key, call in calls.items() if key != used_first[0]}, path)
+        write_calls({key: calls[key] for key in calls if key != used_first[0]}, path)
         with chdir(clone):
             found = verify()
         assert exit_code(found) == EXIT_UNVERIFIED
@@ -188,14 +174,8 @@ def test_what_counts_is_the_same_under_every_kernel_of_linear_algebra(copied, cl
     if KERNELS[kernel] not in cpu.split():
         pytest.skip(f"needs a processor with {KERNELS[kernel]}")
     older = {} if kernel == "SkylakeX" else {"NPY_DISABLE_CPU_FEATURES": " ".join(NEWER)}
-    done = subprocess.run(
-        [sys.executable, "-m", "ttsgraph_flows.verify"],
-        cwd=clone,
-        env=copied.environment | older | {"OPENBLAS_CORETYPE": kernel},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    here = copied.environment | older | {"OPENBLAS_CORETYPE": kernel}
+    done = ran([sys.executable, "-m", "ttsgraph_flows.verify"], clone, here)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count(" 0 different") == 2, done.stderr
 
@@ -217,9 +197,9 @@ def test_results_of_another_folder_bring_a_champion_without_a_model(copied, tmp_
     left_out = shutil.ignore_patterns("mlruns", ".ttsgraph", "bookkeeping")
     shutil.copytree(copied.folder, folder, ignore=left_out)
     uri = f"sqlite:///{folder}/mlflow.db"
-    params = folder / "params.yaml"
-    params.write_text(params.read_text().replace(copied.uri, uri))
-    history = folder / "results" / "simulated-small" / "math" / "random" / "history.jsonl"
+    params = (copied.folder / "params.yaml").read_text()
+    (folder / "params.yaml").write_text(params.replace(copied.uri, uri))
+    history = folder / "results/simulated-small/math/random/history.jsonl"
     before = history.read_bytes()
     with chdir(folder):
         shutil.move("mlflow.db", "moved.db")
