@@ -166,28 +166,22 @@ def listens(port):
 GRAPHS = {count: graph_of("voter", *["small"] * count) for count in (1, 2, 3, 4, 5, 6)}
 
 
-def table(rows, **columns):
-    """Rows of nodes -> score; a graph costs as many units as it has answering nodes."""
-    counts = [count for count, _ in rows]
-    return pd.DataFrame(
-        {
-            "graph": [GRAPHS[count].to_json() for count in counts],
-            "graph_hash": [GRAPHS[count].content_hash for count in counts],
-            "budget_units": [float(count) for count in counts],
-            "accuracy": [score for _, score in rows],
-            **columns,
-        }
-    )
+def table(*columns, rows):
+    """Rows that begin with how many nodes answer: a graph costs as many units."""
+    frame = pd.DataFrame(rows, columns=["count", "accuracy", *columns])
+    graphs = frame["count"].map(GRAPHS)
+    frame["graph"] = [graph.to_json() for graph in graphs]
+    frame["graph_hash"] = [graph.content_hash for graph in graphs]
+    return frame.assign(budget_units=frame["count"].astype(float))
 
 
 def test_the_front_links_both_splits_by_the_found_graph():
     # Validation is easier by 20 points: as they stand, its scores would beat all that was tested.
-    candidates = table(
-        [(1, 0.5), (2, 0.6), (3, 0.9), (4, 0.8), (5, 0.95)],
-        split=["val", "train", "val", "val", "val"],
-        status=["ok", "ok", "failed", "ok", "ok"],
-    )
-    tested = table([(4, 0.6), (1, 0.45), (6, 0.62)], arm=["found", "single", "fixed_topology"])
+    rows = [(1, 0.5, "val", "ok"), (2, 0.6, "train", "ok"), (3, 0.9, "val", "failed")]
+    rows += [(4, 0.8, "val", "ok"), (5, 0.95, "val", "ok")]
+    candidates = table("split", "status", rows=rows)
+    rows = [(4, 0.6, "found"), (1, 0.45, "single"), (6, 0.62, "fixed_topology")]
+    tested = table("arm", rows=rows)
     front = front_of(candidates, tested)
     assert [(rung.units, round(rung.ahead, 9), rung.split) for rung in front] == [
         (1.0, -0.15, "test"),  # as it was tested, not as it was validated
