@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager
 from functools import partial
 from pathlib import Path
@@ -150,9 +149,7 @@ def test_questions_come_as_rows_tables_and_frames(tmp_path):
 
 
 @contextmanager
-def refusing_all(
-    folder: Path, *models: str
-) -> Iterator[tuple[Callable[[], ttsgraph.Result], list[str]]]:
+def refusing_all(folder, *models):
     """A small search while these models refuse every prompt, and the prompts that they refused."""
     (folder / "qa.jsonl").write_text(json_lines(ROWS))
     stub = StubServer(("a", "b"), skill=0.7)

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,12 +148,7 @@ def end_in(project: Tortured, stage: str, moment: float, own_server: bool) -> st
         return stage_of(process)
 
 
-def torture(
-    folder: Path,
-    undisturbed: tuple[dict[str, Any], Any],
-    stages: Sequence[str],
-    chance: random.Random,
-) -> Counter[str]:
+def torture(folder, undisturbed, stages, chance):
     """Rebuild once, killed in each of these stages on the way; returns how often in which."""
     outcome, recorded = undisturbed
     project = Tortured(folder)

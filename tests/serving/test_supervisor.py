@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -21,14 +19,12 @@ from ttsgraph.base.files import keep
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.serving.placement import HostedModel
 from ttsgraph.serving.servers import ServerSpec, server_specs
-from ttsgraph.serving.supervisor import Urls, in_use, shared_servers
+from ttsgraph.serving.supervisor import in_use, shared_servers
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def shared(
-    folder: Path, specs: Sequence[ServerSpec], timeout_s: float = 30
-) -> AbstractContextManager[Urls]:
+def shared(folder, specs, timeout_s=30):
     models = {spec.model for spec in specs}
     return shared_servers(folder / "servers.json", models, lambda: specs, timeout_s)
 
@@ -55,9 +51,7 @@ sys.stdin.read()
 """
 
 
-def start_user(
-    record: Path, spec: ServerSpec, ending: signal.Signals | str = "input"
-) -> subprocess.Popen[str]:
+def start_user(record, spec, ending="input"):
     described = json.dumps([record, asdict(spec), ending], default=str)
     return subprocess.Popen(
         [sys.executable, "-c", USER, described],

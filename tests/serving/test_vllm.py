@@ -4,15 +4,12 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
 from contextlib import chdir
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.conftest import RealPool
 from tests.support.processes import all_below, called, children_of, wait_until
 from tests.support.real import GEMMA, SMOLLM, SUMS, laptop
 from tests.support.tiny_server import served_models
@@ -32,9 +29,7 @@ START = {SMOLLM: 3, GEMMA: 2}
 TIMES = ["wall_s", "spent_dollars", "cached_calls"]
 
 
-def search(
-    pool: RealPool, calls: Path, on_record: Callable[[int], None] = lambda count: None
-) -> tuple[Any, int]:
+def search(pool, calls, on_record=lambda count: None):
     """Search sums on the servers that are up, with this folder's call cache: what is found but for
     the time it took, and how many calls had to be made. `on_record` is told of each evaluation.
     """
