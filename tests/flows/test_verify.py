@@ -14,16 +14,8 @@ import pandas as pd
 import pytest
 
 from tests.support.processes import ran
+from ttsgraph.base import errors
 from ttsgraph.base.ending import EXIT_UNVERIFIED
-from ttsgraph.base.errors import (
-    CallFailed,
-    ContextOverflow,
-    DataError,
-    EndpointError,
-    InputError,
-    PromptRefused,
-    SettingsError,
-)
 from ttsgraph.base.files import md5
 from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
@@ -45,9 +37,9 @@ def request(text: str, replica: int = 0) -> Request:
 OUTCOMES = {
     "a": Completion("1", 3, 1, 0.25, reasoning="so"),
     "bb": Completion("2", 3, 1, 0.25),
-    "broken": CallFailed("m: gone"),
-    "long": ContextOverflow("m: too long"),
-    "refused": PromptRefused("m: refused by its provider: no"),
+    "broken": errors.CallFailed("m: gone"),
+    "long": errors.ContextOverflow("m: too long"),
+    "refused": errors.PromptRefused("m: refused by its provider: no"),
 }
 
 
@@ -82,13 +74,13 @@ def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_p
     again = replay.begin(request("a"))
     assert (again.latency_s, again.reasoning, again.cached) == (0.25, "so", True)
     said = r"expected call [0-9a-f]{16} of m \(replica 1, prompt ending 'a'\) among the 5 recorded"
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(errors.DataError, match=said):
         replay.begin(request("a", 1))
     # The same calls are the same bytes in whatever order they were made.
     write_calls(dict(reversed(calls.items())), tmp_path / "other.parquet")
     assert (tmp_path / "other.parquet").read_bytes() == path.read_bytes()
     path.write_text("no")
-    with pytest.raises(DataError, match=r"calls\.parquet: expected recorded calls"):
+    with pytest.raises(errors.DataError, match=r"calls\.parquet: expected recorded calls"):
         read_calls(path)
 
 
@@ -203,7 +195,7 @@ def test_results_of_another_folder_bring_a_champion_without_a_model(copied, tmp_
     before = history.read_bytes()
     with chdir(folder):
         shutil.move("mlflow.db", "moved.db")
-        with pytest.raises(InputError, match="away"):  # it is the other folder's
+        with pytest.raises(errors.InputError, match="away"):  # it is the other folder's
             require_own_database(f"sqlite:///{folder}/moved.db")
         assert register() == ["math/1 is the champion of math"]
         assert lineage("math@champion", uri).broken == ()
@@ -212,11 +204,14 @@ def test_results_of_another_folder_bring_a_champion_without_a_model(copied, tmp_
 
 def test_a_champion_that_cannot_be_read_here_is_made_again(copied, monkeypatch):
     def unreadable(*_: object) -> None:
-        raise SettingsError("unknown key 'later'")
+        raise errors.SettingsError("unknown key 'later'")
 
     monkeypatch.setattr(Registry, "deployed", unreadable)
     monkeypatch.setattr(verifying, "recorded_calls", lambda *_: None)
-    with chdir(copied.folder), pytest.raises(InputError, match="expected its recorded calls"):
+    with (
+        chdir(copied.folder),
+        pytest.raises(errors.InputError, match="expected its recorded calls"),
+    ):
         register()
 
 
@@ -257,7 +252,7 @@ def test_calls_that_were_pulled_are_those_of_dvc_lock(tmp_path, monkeypatch, cap
 def test_what_a_merge_left_of_dvcs_files_is_named(tmp_path, monkeypatch, name, text):
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(text)
-    with pytest.raises(InputError, match=f"{name}.*git checkout"):
+    with pytest.raises(errors.InputError, match=f"{name}.*git checkout"):
         read_lock() if name == "dvc.lock" else stages()
 
 
@@ -266,5 +261,5 @@ def test_what_dvc_cannot_read_is_told_as_dvc_says_it(tmp_path, monkeypatch):
     dvc("init", "--no-scm", "-q")
     Path("dvc.yaml").write_text("stages: {one: {cmd: echo}}\n")
     Path("dvc.lock").write_text("")
-    with pytest.raises(EndpointError, match=r"dvc\.lock"):
+    with pytest.raises(errors.EndpointError, match=r"dvc\.lock"):
         dvc("status")
