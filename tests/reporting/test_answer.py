@@ -39,10 +39,8 @@ def row(arm, label, graph, accuracy, **more):
 ALONE = TableSource(
     "profile.parquet",
     pd.DataFrame(
-        [
-            {"model": "a", "accuracy": 0.87, "n_scored": 200, "budget_units": 1.2},
-            {"model": "b", "accuracy": 0.95, "n_scored": 200, "budget_units": 30.0},
-        ]
+        [("a", 0.87, 200, 1.2), ("b", 0.95, 200, 30.0)],
+        columns=["model", "accuracy", "n_scored", "budget_units"],
     ),
 )
 

@@ -37,18 +37,15 @@ def test_colours_stand_out_from_the_page_and_words_can_be_read(theme):
 @pytest.mark.parametrize("metric", ["flops", "dollars", "runtime", "one of a user's own"])
 def test_the_first_plot_has_a_name_at_every_point_and_scores_of_the_test_alone(metric):
     """The strongest graph made by hand among them; equal scores don't cover their names."""
-    frame = pd.DataFrame(
-        {
-            "arm": ["found", "single", "self_consistency", "fixed_topology", "team"],
-            "label": ["found graph", "a", "majority of 3 x a", "family: 4 x b", "theirs"],
-            "graph_hash": list("fsmpt"),
-            "accuracy": [0.8, 0.7, 0.79, 0.79, float("nan")],
-            "accuracy_low": 0.6,
-            "accuracy_high": 0.9,
-            "n_scored": [100, 100, 100, 100, 0],
-            "budget_units": [3.0, 1.0, 3.0, 3.0, 2.0],
-        }
-    )
+    rows = [
+        ("found", "found graph", "f", 0.8, 100, 3.0),
+        ("single", "a", "s", 0.7, 100, 1.0),
+        ("self_consistency", "majority of 3 x a", "m", 0.79, 100, 3.0),
+        ("fixed_topology", "family: 4 x b", "p", 0.79, 100, 3.0),
+        ("team", "theirs", "t", float("nan"), 0, 2.0),
+    ]
+    columns = ["arm", "label", "graph_hash", "accuracy", "n_scored", "budget_units"]
+    frame = pd.DataFrame(rows, columns=columns).assign(accuracy_low=0.6, accuracy_high=0.9)
     test = TableSource("test.parquet", frame)
     method = SimpleNamespace(test=test, finder="found by random")
     task: Any = SimpleNamespace(name="math", methods=[method])
