@@ -127,12 +127,9 @@ def test_a_model_whose_cost_is_not_known_or_that_does_not_answer_changes_nothing
 
 
 class TestSettingsText:
-    def text(self, folder: Path, content: str) -> SettingsText:
-        (folder / "p.yaml").write_bytes(content.encode())
-        return SettingsText(folder / "p.yaml")
-
     def test_a_file_that_changed_meanwhile_is_left_alone(self, tmp_path):
-        text = self.text(tmp_path, PROFILE)
+        (tmp_path / "p.yaml").write_text(PROFILE)
+        text = SettingsText(tmp_path / "p.yaml")
         text.require_unchanged()
         (tmp_path / "p.yaml").write_text("other")
         with pytest.raises(DataError, match="nothing was written"):

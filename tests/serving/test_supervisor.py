@@ -13,7 +13,7 @@ import pytest
 
 from lab import python_path
 from tests.support.processes import alive, all_below, wait_until
-from tests.support.tiny_server import MakeSpec, processes, served_models, tiny_spec
+from tests.support.tiny_server import processes, served_models, tiny_spec
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import keep
 from ttsgraph.pool.engine import EngineSettings
@@ -53,19 +53,12 @@ sys.stdin.read()
 
 def start_user(record, spec, ending="input"):
     described = json.dumps([record, asdict(spec), ending], default=str)
-    return subprocess.Popen(
-        [sys.executable, "-c", USER, described],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
-        cwd=ROOT,
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    more = {"text": True, "env": os.environ | {"PYTHONPATH": python_path(ROOT)}, "cwd": ROOT}
+    return subprocess.Popen([sys.executable, "-c", USER, described], **pipes, **more)
 
 
-def first_line(user: subprocess.Popen[str]) -> str:
-    assert user.stdout is not None
+def first_line(user):
     return user.stdout.readline().strip()
 
 
@@ -116,34 +109,29 @@ def test_servers_in_use_start_when_one_asks_and_stay_for_the_next(tmp_path, pids
     assert not any(map(alive, processes(pids)))
 
 
-def with_script(spec: ServerSpec, script: str) -> ServerSpec:
-    return replace(spec, command=(sys.executable, "-c", script))
+FAILING = {
+    # the program of a server that can't be used, and what is said of it
+    "never answers": ("import time; time.sleep(600)", "wanted was not up after 10 s"),
+    "ends": (
+        "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)",
+        r"(?s)wanted ended with status 3 .*denied: \[key\].*make setup",
+    ),
+    "no environment": (None, r"(?s)status 127 .*can't start .*no-python.*make setup"),
+}
 
 
-def failing(case: str, make_spec: MakeSpec, tmp_path: Path) -> ServerSpec:
-    """A server that can't be used."""
-    if case == "never answers":
-        return with_script(make_spec("wanted"), "import time; time.sleep(600)")
-    if case == "ends":
-        script = "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)"
-        return replace(with_script(make_spec("wanted"), script), secrets=("HF_TOKEN",))
-    engine = EngineSettings(kind="vllm", python=str(tmp_path / "no-python"))
-    return server_specs(engine, {"wanted": HostedModel("folder")}, tmp_path)[0]
-
-
-@pytest.mark.parametrize(
-    ("case", "why"),
-    [
-        ("never answers", "wanted was not up after 10 s"),
-        ("ends", r"(?s)wanted ended with status 3 .*denied: \[key\].*make setup"),
-        ("no environment", r"(?s)status 127 .*can't start .*no-python.*make setup"),
-    ],
-)
+@pytest.mark.parametrize("case", FAILING)
 def test_why_servers_are_not_up_is_told_without_secrets_and_none_is_left(
-    make_spec, pids, tmp_path, monkeypatch, case, why
+    make_spec, pids, tmp_path, monkeypatch, case
 ):
     monkeypatch.setenv("HF_TOKEN", "sesame-sesame-sesame")
-    specs = [make_spec("tiny"), failing(case, make_spec, tmp_path)]
+    program, why = FAILING[case]
+    engine = EngineSettings(kind="vllm", python=str(tmp_path / "no-python"))
+    (failing,) = server_specs(engine, {"wanted": HostedModel("folder")}, tmp_path)
+    if program is not None:
+        command = (sys.executable, "-c", program)
+        failing = replace(make_spec("wanted"), command=command, secrets=("HF_TOKEN",))
+    specs = [make_spec("tiny"), failing]
     with pytest.raises(EndpointError, match=why), shared(tmp_path, specs, timeout_s=10):
         pass
     assert not any(map(alive, processes(pids)))
