@@ -50,26 +50,22 @@ def test_a_fresh_clone_has_all_that_was_pushed_to_s3(searched, s3, tmp_path):
     shutil.copy(ROOT / ".gitignore", project.folder)
     (project.folder / "promotions" / ".gitignore").write_text("/math.jsonl\n")  # as DVC does in git
     said_by(["git", "init", "-q"], project.folder)
-    project.dvc("config", "core.no_scm", "false")
-    project.dvc("remote", "add", "-d", "storage", f"s3://{BUCKET}")
-    project.dvc("remote", "modify", "storage", "endpointurl", s3)
-    project.dvc("push", "-q")
     for command in (
-        "add -A",
-        "-c user.name=a -c user.email=a@example.org commit -qm one",
-        f"clone -q . {tmp_path / 'clone'}",
+        "config core.no_scm false",
+        f"remote add -d storage s3://{BUCKET}",
+        f"remote modify storage endpointurl {s3}",
+        "push -q",
     ):
+        project.dvc(*command.split())
+    clone = tmp_path / "clone"
+    identity = "-c user.name=a -c user.email=a@example.org"
+    for command in ("add -A", f"{identity} commit -qm one", f"clone -q . {clone}"):
         said_by(["git", *command.split()], project.folder)
     shutil.rmtree(project.folder)
-    clone = tmp_path / "clone"
-    python = [sys.executable, "-m"]
-    for command in (
-        ["dvc", "pull", "-q"],
-        ["ttsgraph_flows.verify"],
-        ["ttsgraph", "register"],
-        ["ttsgraph", "lineage", "--check", "math"],
-    ):
-        said_by([*python, *command], clone, os.environ | {"PYTHONPATH": python_path(clone)})
+    environment = os.environ | {"PYTHONPATH": python_path(clone)}
+    ours = ("ttsgraph_flows.verify", "ttsgraph register", "ttsgraph lineage --check math")
+    for command in ("dvc pull -q", *ours):
+        said_by([sys.executable, "-m", *command.split()], clone, environment)
 
 
 @pytest.fixture
