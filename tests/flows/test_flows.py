@@ -90,12 +90,12 @@ def test_rows_in_the_archive_are_steps_and_rows_of_the_run_in_mlflow(built, meth
     run_id = parent.info.run_id
     table = client.load_table(parent.info.experiment_id, "table.json", [run_id])
     assert list(table["graph_hash"]) == list(archive["graph_hash"])
-    logged = [
-        (each.step, each.value)
+    logged = {
+        each.step: each.value
         for split in ("train", "val")
         for each in client.get_metric_history(run_id, f"{split}/n_scored")
-    ]
-    assert dict(logged) == dict(zip(archive["candidate_id"], archive["n_scored"], strict=True))
+    }
+    assert logged == dict(zip(archive["candidate_id"], archive["n_scored"], strict=True))
     assert len(archive) == summary["candidates"]
     assert parent.info.status == "FINISHED"
     series = {"train/accuracy_low", "val/latency_s", "val/budget_units"}

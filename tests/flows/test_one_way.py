@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -44,22 +44,15 @@ TABLES = {
 }
 
 
-@dataclass(frozen=True)
-class Trace:
+def trace_of(stub: StubServer, folder: Path) -> SimpleNamespace:
     """What a search asked, the graphs that it evaluated by table, and how it began."""
-
-    asked: list[str]
-    tables: dict[str, Any]
-    start: Any
-
-
-def trace_of(stub: StubServer, folder: Path) -> Trace:
     tables = {
         name: pd.read_parquet(folder / f"{name}.parquet")[list(columns)].to_dict("list")
         for name, columns in TABLES.items()
     }
     asked = sorted(json.dumps(each, sort_keys=True) for each in stub.requests)
-    return Trace(asked, tables, json.loads((folder / "start.json").read_text()))
+    start = json.loads((folder / "start.json").read_text())
+    return SimpleNamespace(asked=asked, tables=tables, start=start)
 
 
 @contextmanager
@@ -81,7 +74,7 @@ def project(folder: Path, sections: dict[str, Any]) -> Iterator[StubServer]:
         yield stub
 
 
-def both(folder: Path, sections: dict[str, Any]) -> tuple[Trace, Trace]:
+def both(folder: Path, sections: dict[str, Any]) -> tuple[SimpleNamespace, SimpleNamespace]:
     """Through the stages, and in a whole search."""
     with project(folder / "stages", sections) as stub:
         for stage in ("sample", "profile", "pilot", "init_family", "init_instances"):

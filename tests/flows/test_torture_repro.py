@@ -80,15 +80,12 @@ class Tortured(SimulatedProject):
         with self.registry() as registry:
             versions = registry.versions("math")
         aliases = {alias: version.label for version in versions for alias in version.aliases}
-        history = [
-            client.get_metric_history(versions[0].run_id, f"{split}/n_scored")
+        steps = [
+            metric.step
             for split in ("train", "val")
+            for metric in client.get_metric_history(versions[0].run_id, f"{split}/n_scored")
         ]
-        return (
-            sorted(metric.step for metrics in history for metric in metrics),
-            aliases,
-            [v.label for v in versions],
-        )
+        return sorted(steps), aliases, [version.label for version in versions]
 
 
 def essence(path: Path) -> Any:

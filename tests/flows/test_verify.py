@@ -94,6 +94,11 @@ def clone(copied, tmp_path):
     return shutil.copytree(copied.folder, tmp_path / "a folder with another name", ignore=left_out)
 
 
+def verified(clone):
+    with chdir(clone):
+        return verify()
+
+
 @pytest.mark.slow
 class TestVerify:
     def test_every_hash_is_reproduced_in_a_folder_of_another_name(self, clone):
@@ -115,8 +120,7 @@ class TestVerify:
             read_calls(copied.folder / "calls" / "simulated-small" / "math" / "profile.parquet")
         )
         write_calls({key: calls[key] for key in calls if key != used_first[0]}, path)
-        with chdir(clone):
-            found = verify()
+        found = verified(clone)
         assert exit_code(found) == EXIT_UNVERIFIED
         assert found["math"].wrong == []
         why = found["math"].unverified
@@ -124,8 +128,7 @@ class TestVerify:
         assert "record again with `make repro`" in why
         changed = calls | {key: Call("m", Completion("no answer", 1, 1, 9.0)) for key in used_first}
         write_calls(changed, path)
-        with chdir(clone):
-            wrong = verify()["math"].wrong
+        wrong = verified(clone)["math"].wrong
         assert "profile@math: results/simulated-small/math/profile.parquet: " in "; ".join(wrong)
 
     def test_a_published_result_is_the_recorded_one_and_says_what_the_calls_give(self, clone):
@@ -134,16 +137,14 @@ class TestVerify:
         table = pd.read_parquet(answers)
         table.loc[3, "correct"] = not table.loc[3, "correct"]
         table.to_parquet(answers)
-        with chdir(clone):
-            found = verify()
+        found = verified(clone)
         assert exit_code(found) == 2
         (wrong,) = found["math"].wrong
         assert "answers.parquet differs from the recorded file" in wrong
         assert "all tasks" in found["report"].unverified
         lock = clone / "dvc.lock"  # who changes a result may have changed its digest
         lock.write_text(lock.read_text().replace(before, md5(answers)))
-        with chdir(clone):
-            (wrong,) = verify()["math"].wrong
+        (wrong,) = verified(clone)["math"].wrong
         assert "answers.parquet: correct[3] is" in wrong
 
 

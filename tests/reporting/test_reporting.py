@@ -110,18 +110,16 @@ def test_a_router_is_drawn_where_it_decides_with_the_share_of_each_branch():
     assert ">75 %</text>" in graph_svg(ROUTE, pool_of("k", "m"))
 
 
-@pytest.mark.parametrize(
-    ("name", "columns"),
-    [
-        ("trajectory", {*Trajectory.columns}),
-        ("comparison", {*Evaluations.columns, "task", "method", "what"}),
-    ],
-)
-def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(name, columns):
+DRAWN = {"trajectory": {*Trajectory.columns}}
+DRAWN |= {"comparison": {*Evaluations.columns, "task", "method", "what"}}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(name):
     template = (ROOT / ".dvc" / "plots" / f"{name}.json").read_text()
     assert f"template: {name}\n" in (ROOT / "dvc.yaml").read_text()
     fields = set(re.findall(r'"(?:field)": "(\w+)"', template))
-    assert {"rev"} < fields <= columns | {"rev"}
+    assert {"rev"} < fields <= DRAWN[name] | {"rev"}
     filled = template.replace('"<DVC_METRIC_DATA>"', "[]").replace("<DVC_METRIC_TITLE>", name)
     assert "<DVC_" not in filled
     assert vl_convert.vegalite_to_vega(filled)["marks"]

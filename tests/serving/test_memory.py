@@ -1,8 +1,7 @@
 """What servers need of GPUs and how they share them: against vLLM's own arithmetic."""
 
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,11 +18,8 @@ def paper() -> Profile:
     return load_profile("paper", ROOT / "profiles")
 
 
-Examine = Callable[..., dict[str, needs.Finding]]
-
-
 @pytest.fixture
-def examine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Examine:
+def examine(monkeypatch, tmp_path):
     """What the doctor finds of memory on a machine with these GPUs, by subject."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
 

@@ -69,33 +69,32 @@ class TestCells:
 
 @pytest.mark.slow
 def test_a_study_writes_tables_and_plots_that_say_simulated_and_resumes(tmp_path):
-    folder = tmp_path
     for file, name in ((SMALL, "lab/study.yaml"), (SIMULATED, "profiles/simulated.yaml")):
-        (folder / name).parent.mkdir()
-        shutil.copy(file, folder / name)
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(file, tmp_path / name)
 
     def run(*arguments: str) -> None:
         command = [sys.executable, "-m", "lab.study", "--workers", "2", "--seeds", *arguments]
-        said_by(command, folder, os.environ | {"PYTHONPATH": python_path(ROOT)})
+        said_by(command, tmp_path, os.environ | {"PYTHONPATH": python_path(ROOT)})
 
     run("2")
-    files = sorted((folder / "reports" / "study").iterdir())
+    files = sorted((tmp_path / "reports" / "study").iterdir())
     assert all("simulated" in file.name for file in files)
     assert {f"table_{k}_simulated.csv" for k in (1, 2, 3)} <= {file.name for file in files}
-    page = (folder / "reports" / "study" / "study_simulated.md").read_text()
+    page = (tmp_path / "reports" / "study" / "study_simulated.md").read_text()
     assert "All figures are simulated, except the paper's" in page
     pictures = {file.name for file in files if file.suffix == ".svg"}
     assert pictures == set(re.findall(r"\]\((\S+\.svg)\)", page))
-    kept = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "results").rglob("*.json")}
     next(iter(kept)).unlink()
     run("2")
-    now = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}
+    now = {file: file.stat().st_mtime_ns for file in (tmp_path / "results").rglob("*.json")}
     assert [file for file in kept if now[file] != kept[file]] == [next(iter(kept))]
-    assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page
+    assert (tmp_path / "reports" / "study" / "study_simulated.md").read_text() == page
     run("1", "--first-seed", "7")
-    fresh = pd.read_csv(folder / "reports" / "study-from-seed-7" / "searches_simulated.csv")
+    fresh = pd.read_csv(tmp_path / "reports" / "study-from-seed-7" / "searches_simulated.csv")
     assert set(fresh["seed"]) == {7}
-    assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page
+    assert (tmp_path / "reports" / "study" / "study_simulated.md").read_text() == page
 
 
 def test_labeled_counts_match_the_published_ones():
