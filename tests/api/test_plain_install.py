@@ -21,16 +21,12 @@ MOST_MB = 250
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def names(requirements: list[str]) -> set[str]:
-    return {re.split(r"[\[<>=!]", each)[0] for each in requirements}
-
-
 def test_every_dependency_has_its_reason():
     told = (ROOT / "docs" / "reference" / "installation.md").read_text()
     table = {
         name for row in told.splitlines() if row[:1] == "|" for name in re.findall("`(.+?)`", row)
     }
-    assert names(PROJECT["dependencies"]) <= table
+    assert {re.split(r"[\[<>=!]", each)[0] for each in PROJECT["dependencies"]} <= table
     assert set(EXTRAS.values()) <= set(PROJECT["optional-dependencies"])
 
 

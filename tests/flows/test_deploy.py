@@ -81,9 +81,9 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         wait_until(lambda: json.loads(outcome.read_text())["promoted"], 240)
         assert champion("2")
 
-        before = len(runs(api))
         with chdir(folder):
             assert lineage("math@champion", uri).broken == ()
+        before = len(runs(api))
         code = (
             "from ttsgraph.settings.profile import load_params\n"
             "from ttsgraph_flows.deploy import request\n"

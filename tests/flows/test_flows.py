@@ -2,6 +2,7 @@
 
 import json
 from contextlib import chdir
+from pathlib import Path
 from typing import Any, ClassVar
 
 import mlflow
@@ -33,8 +34,7 @@ class Wordy(StubServer):
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         answer = super().completion(body, count)
         message = answer["choices"][0]["message"]
-        so = ["so"] * (self.words[body["model"]] - 1)
-        message["content"] = " ".join([*so, message["content"]])
+        message["content"] = "so " * (self.words[body["model"]] - 1) + message["content"]
         read, written = (len(text.split()) for text in (words_of(body), message["content"]))
         usage = {"prompt_tokens": read, "completion_tokens": written}
         return answer | {"usage": usage | {"total_tokens": read + written}}
@@ -73,14 +73,13 @@ def built(tmp_path_factory):
         yield project, stub, done
 
 
-def results(project: Project, method: str):
-    return project.folder / "results" / "stub" / "math" / method
+RESULTS = Path("results", "stub", "math")
 
 
 @pytest.mark.parametrize("method", ["agent_reinforce", "random"])
 def test_rows_in_the_archive_are_steps_and_rows_of_the_run_in_mlflow(built, method):
     project = built[0]
-    folder = results(project, method)
+    folder = project.folder / RESULTS / method
     archive = check(pd.read_parquet(folder / "archive.parquet"), Candidates, "archive")
     summary = json.loads((folder / "search.json").read_text())
     mlflow.set_tracking_uri(f"sqlite:///{project.folder}/mlflow.db")  # by which it finds tables
@@ -129,7 +128,7 @@ def test_a_rebuild_logs_a_line_a_stage_and_ends_with_the_answer_that_mlflow_has(
 
 
 def test_no_graph_costs_more_than_the_budget_that_was_asked_for(built):
-    folder = built[0].folder / "results" / "stub" / "math"
+    folder = built[0].folder / RESULTS
     small = pd.read_parquet(folder / "profile.parquet").set_index("model").loc["small"]
     assert small["mean_completion_tokens"] == 40  # measured, not what the settings say
     assert small["budget_units"] == pytest.approx(small["dollars"] / 20)
@@ -148,13 +147,14 @@ def test_no_graph_costs_more_than_the_budget_that_was_asked_for(built):
 def test_nothing_changed_means_no_call_also_where_a_stage_runs_alone(built):
     project, stub, _ = built
     before = len(stub.requests)
-    first = (results(project, "random") / "graph.json").read_text()
+    graph = project.folder / RESULTS / "random" / "graph.json"
+    first = graph.read_text()
     done = project.run("python", "-m", "ttsgraph_flows.repro")
     assert (done.returncode, "Running stage" in done.stdout) == (0, False)
     done = project.stage("search", "--task", "math", "--method", "random")
     assert done.returncode == 0, done.stderr
     assert len(stub.requests) == before
-    assert (results(project, "random") / "graph.json").read_text() == first
+    assert graph.read_text() == first
     assert "search math random" in done.stderr
 
 
@@ -164,8 +164,7 @@ def fails(done, *expected: str) -> None:
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
     assert "Traceback" not in done.stderr
-    for part in expected:
-        assert part in lines[-1]
+    assert [part for part in expected if part not in lines[-1]] == []
 
 
 @pytest.fixture
@@ -225,7 +224,7 @@ def test_an_endpoint_that_dies_stops_the_run_with_its_state_kept(tmp_path):
         assert done.stderr.splitlines()[-1].startswith("stopped: ")
         stub.misbehave = lambda count, body: None
         assert project.stage("profile", "--task", "math").returncode == 0
-    folder = project.folder / "results" / "stub" / "math"
+    folder = project.folder / RESULTS
     assert pd.read_parquet(folder / "bookkeeping" / "profile.parquet")["cached_calls"].sum() == 10
     assert pd.read_parquet(folder / "profile.parquet")["n_unscored"].sum() == 0
 

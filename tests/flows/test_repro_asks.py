@@ -57,11 +57,9 @@ def test_doctor_is_asked_before_anything_is_started(bare: Path) -> None:
 
 def test_what_a_run_fetches_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = load_profile("paper", ROOT / "profiles")
-    found = [
-        doctor.Finding("GPU 0", True, "80 GiB"),
-        doctor.Finding("weights of gemma-3-1b", False, "not there"),
-        doctor.Finding("questions of mmlu", False, "not there"),
-    ]
+    found = [doctor.Finding("GPU 0", True, "80 GiB")]
+    for subject in ("weights of gemma-3-1b", "questions of mmlu"):
+        found.append(doctor.Finding(subject, False, "not there"))
     monkeypatch.setattr(doctor, "examine", lambda profile: found)
     require_gpus("paper", profile)
     found.append(doctor.Finding("hub token", False, "none"))

@@ -151,22 +151,18 @@ def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-PAIRS = [name for k in range(20) for name in (f"client {k}", f"client {k}")]
+CLIENTS = {
+    # who asks, how many it takes to decide, and whether it is, by how many scores of each version
+    "a flood beside two": (["a", "a", "b", "b", *["flood"] * 200], 3, False, [4, 4]),
+    "many clients": ([f"client {k // 2}" for k in range(40)], 3, True, [20, 20]),
+    "one, where one is enough": (["one"] * 100, 1, True, [50, 50]),
+}
 
 
-@pytest.mark.parametrize(
-    ("clients", "least", "promoted", "counted"),
-    [
-        (["a", "a", "b", "b", *["flood"] * 200], 3, False, [4, 4]),
-        (PAIRS, 3, True, [20, 20]),
-        (["one"] * 100, 1, True, [50, 50]),
-    ],
-    ids=["a flood beside two", "many clients", "one, where one is enough"],
-)
-def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
-    tmp_path, clients, least, promoted, counted
-):
+@pytest.mark.parametrize("case", CLIENTS)
+def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(tmp_path, case):
     """The challenger is always right and the champion never."""
+    clients, least, promoted, counted = CLIENTS[case]
     book = AnswerLog(tmp_path / "served.db", 10_000)
     for k, client in enumerate(clients):
         version = "3" if k % 2 else "4"

@@ -98,19 +98,17 @@ def config(**own: Any) -> SimpleNamespace:
 
 GREEDY = {"temperature": 0.0, "top_p": 0.5}
 OWN = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": False}
+SAMPLED = {
+    "sampled": ({"temperature": 0.9}, {"temperature": 0.9}, (True, 0.9, 1.0, 0)),
+    "greedy": (GREEDY, GREEDY, (False, None, 0.5, 0)),
+    "nothing said": ({}, {}, (True, 1.0, 1.0, 0)),
+    "the model's own": (OWN, {}, (True, 0.6, 0.95, 20)),
+}
 
 
-@pytest.mark.parametrize(
-    ("own", "body", "expected"),
-    [
-        ({"temperature": 0.9}, {"temperature": 0.9}, (True, 0.9, 1.0, 0)),
-        (GREEDY, GREEDY, (False, None, 0.5, 0)),
-        ({}, {}, (True, 1.0, 1.0, 0)),
-        (OWN, {}, (True, 0.6, 0.95, 20)),
-    ],
-    ids=["sampled", "greedy", "nothing said", "the model's own"],
-)
-def test_a_request_is_sampled_as_it_asks(own, body, expected):
+@pytest.mark.parametrize("case", SAMPLED)
+def test_a_request_is_sampled_as_it_asks(case):
+    own, body, expected = SAMPLED[case]
     found = sampling_config(config(**own), body)
     assert (found.do_sample, found.temperature, found.top_p, found.top_k) == expected
 
