@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ttsgraph.base.rounding import rounded
-from ttsgraph_flows.compare_records import compared, differences
+from ttsgraph_flows.compare_records import Equality, compared, differences
 
 NODE = {"role": "voter", "model": "a"}
 COMPARED = {
@@ -44,6 +44,9 @@ def test_values_are_equal_by_their_kind_and_what_differs_is_named(what):
     assert bool(named) == bool(said)
 
 
+DIGITS = {"csv": "a,graph_hash\n0.1,1e5\n", "json": '{"a": 0.1}', "jsonl": '{"a": 0.1}\n{"a": 1}'}
+
+
 def test_what_has_no_values_is_compared_by_its_hash_and_pictures_are_not(tmp_path):
     def said(path: str, kept: bytes | None, rebuilt: str | None = "{") -> str:
         file = tmp_path / path
@@ -56,6 +59,9 @@ def test_what_has_no_values_is_compared_by_its_hash_and_pictures_are_not(tmp_pat
     assert "content isn't here" in said("results/p/t/start.json", None)
     assert "they can't be read" in said("results/p/t/start.json", b"{}")
     assert "is missing" in said("reports/p/answers.json", None, rebuilt=None)
+    for ending, text in DIGITS.items():
+        rebuilt = text.replace("0.1", "0.10000000001")
+        assert said(f"results/p/t/x.{ending}", text.encode(), rebuilt) == str(Equality.DIGITS)
     (tmp_path / "plots").mkdir()
     assert not isinstance(compared("reports/p/plots", tmp_path / "plots", "a", None), str)
 

@@ -37,7 +37,6 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
 ):
     servers, folder = tmp_path / "servers", tmp_path / "project"
     servers.mkdir()
-    folder.mkdir()
     mlflow, prefect = free_ports(2)
     api = f"http://127.0.0.1:{prefect}/api"
 

@@ -183,7 +183,6 @@ def test_thirty_kills_over_all_stages_end_with_the_same_files(tmp_path, undistur
         least = sorted([BEGIN, *STAGES], key=lambda stage: kills[stage])[:wanted]
         stages = [stage for stage in (BEGIN, *STAGES) if stage in least]
         folder = tmp_path / str(number)
-        folder.mkdir()
         kills += torture(folder, undisturbed, stages, chance)
         shutil.rmtree(folder)
         with capsys.disabled():
