@@ -57,9 +57,7 @@ def read_by(module: str, imports: grimp.ImportGraph) -> set[str]:
         name = waiting.pop()
         if name in found or not name:
             continue
-        spec = find_spec(name)
-        assert spec is not None
-        found[name] = path = Path(spec.origin or "")
+        found[name] = path = Path(find_spec(name).origin)
         waiting += [name.rpartition(".")[0], *imports.find_modules_directly_imported_by(name)]
         for place in (path.parent / text for text in strings(path)):
             if place.suffix == ".py" and place.is_file():
