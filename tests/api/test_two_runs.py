@@ -21,7 +21,7 @@ def test_the_second_is_told_of_the_first_and_a_killed_one_blocks_nobody(tmp_path
     with serve(stub) as url:
         done("init", str(project), "--url", url, "--model", "m", *PRICES)
         asked = len(stub.requests)
-        stub.delay_s = 0.5
+        stub.delay_s = 60.0  # longer than the second takes to start
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with subprocess.Popen(RUN, cwd=project, env=environment, **quiet) as first:
             wait_until(lambda: len(stub.requests) > asked or first.poll() is not None, HANGS_S)
