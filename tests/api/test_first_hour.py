@@ -148,16 +148,12 @@ def provider(*models: dict[str, Any]) -> Iterator[str]:
         yield url
 
 
-def nothing_listed(path: str, headers: dict[str, str]) -> Answer:
-    return 404, {}, json.dumps({"error": {"message": "not found"}})
-
-
 PRICE = {"prompt": 1.0, "completion": 2.0}
 A_TOKEN = {"prompt": "0.000001", "completion": "0.000002"}
 PROVIDERS: dict[str, tuple[Callable[[str, dict[str, str]], Answer], tuple[str, ...]]] = {
     "no prices": (listed({"id": "small"}, {"id": "large"}, {"id": "text-embedding-3"}), PRICES),
     "a token's": (listed(*({"id": n, "pricing": A_TOKEN} for n in ("small", "large"))), ()),
-    "no list": (nothing_listed, ("--model", "small,large", "--price", "1,2")),
+    "no list": (lambda path, headers: (404, {}, "{}"), ("--model", "small,large", *PRICES)),
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import ran, said_by
 from tests.support.project import ROOT, copy_folder
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.extras import EXTRAS
@@ -20,16 +21,12 @@ MOST_MB = 250
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def names(requirements: list[str]) -> set[str]:
-    return {re.split(r"[\[<>=!]", each)[0] for each in requirements}
-
-
 def test_every_dependency_has_its_reason():
     told = (ROOT / "docs" / "reference" / "installation.md").read_text()
     table = {
         name for row in told.splitlines() if row[:1] == "|" for name in re.findall("`(.+?)`", row)
     }
-    assert names(PROJECT["dependencies"]) <= table
+    assert {re.split(r"[\[<>=!]", each)[0] for each in PROJECT["dependencies"]} <= table
     assert set(EXTRAS.values()) <= set(PROJECT["optional-dependencies"])
 
 
@@ -38,7 +35,7 @@ def test_commands_load_without_any_extra():
     code = f"import sys; sys.modules.update(dict.fromkeys({sorted(others)}))\n"
     code += "import ttsgraph.api.result, ttsgraph.api.export, ttsgraph.deployment.bundle\n"
     code += "import ttsgraph.service.server"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+    said_by([sys.executable, "-c", code])
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +50,10 @@ def binaries(tmp_path_factory):
     uv = [sys.executable, "-m", "uv"]
     python = folder / "env" / "bin" / "python"
     pins = ROOT / "requirements" / "constraints.txt"
-    for command in (
-        [*uv, "build", "-q", "--wheel", "-o", str(folder), str(source)],
-        [*uv, "venv", "-q", "-p", sys.executable, str(folder / "env")],
-    ):
-        subprocess.run(command, check=True, timeout=300)
-    wheel = next(folder.glob("*.whl"))
+    said_by([*uv, "build", "-q", "--wheel", "-o", str(folder), str(source)])
+    said_by([*uv, "venv", "-q", "-p", sys.executable, str(folder / "env")])
     install = [*uv, "pip", "install", "-q", "--compile-bytecode", "--python", str(python)]
-    subprocess.run([*install, "-c", str(pins), str(wheel)], check=True, timeout=500)
+    said_by([*install, "-c", str(pins), *map(str, folder.glob("*.whl"))])
     return python.parent
 
 
@@ -68,9 +61,7 @@ def said(binaries: Path, cwd: Path, *command: str) -> subprocess.CompletedProces
     """What a command says and how it ends; it sees nothing of this environment."""
     hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME", "MYPYPATH")
     env = {key: value for key, value in os.environ.items() if key not in hidden}
-    full = [str(binaries / command[0]), *command[1:]]
-    more = {"capture_output": True, "text": True, "timeout": 500, "check": False}
-    return subprocess.run(full, cwd=cwd, env=env, **more)
+    return ran([str(binaries / "ttsgraph"), *command], cwd, env)
 
 
 @pytest.mark.slow
@@ -85,7 +76,7 @@ def test_a_plain_installation_is_small(binaries):
 @pytest.mark.slow
 def test_from_questions_to_a_graph(binaries, tmp_path):
     def done(folder: str, *command: str) -> str:
-        ended = said(binaries, tmp_path / folder, "ttsgraph", *command)
+        ended = said(binaries, tmp_path / folder, *command)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
@@ -111,7 +102,7 @@ def test_from_questions_to_a_graph(binaries, tmp_path):
 )
 def test_a_missing_extra_is_named_in_a_line(binaries, tmp_path, command, extra):
     (tmp_path / "params.yaml").write_text("{profile: mine, tasks: [a], methods: [random]}\n")
-    done = said(binaries, tmp_path, "ttsgraph", *command)
+    done = said(binaries, tmp_path, *command)
     assert done.returncode == 2
     assert f"ttsgraph[{extra}]" in done.stderr
     assert len(done.stderr.splitlines()) == 1

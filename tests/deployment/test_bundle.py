@@ -1,11 +1,13 @@
 """A deployed version as a value and as a file: what it promises to whoever stores or serves it."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.project import merged
 from ttsgraph.base.errors import DeploymentError, GraphError, InputError, SettingsError
 from ttsgraph.deployment.bundle import BUNDLE, DeployedVersion, Figures, FileLoader, Rung
 from ttsgraph.graphs.topologies import chain, parallel
@@ -14,13 +16,6 @@ from ttsgraph.tasks.base import Question
 
 PROFILE = load_profile("laptop", Path(__file__).parents[2] / "profiles")
 SHOTS = (Question("s1", "2 + 2", "4", {"n": 1}), Question("s2", "3 + 4", "7"))
-
-
-def lengths_in(bundle):
-    """One model's measured lengths."""
-    lengths = bundle["profile"]["tasks"]["math"]["lengths"]
-    lengths["measured"] = {"SMALL": {"prompt_tokens": 9, "generated_tokens": 9}}
-    return lengths["measured"]["SMALL"]
 
 
 FUSED = parallel(["smollm2-135m"] * 2, "gemma3-270m", "fuser")
@@ -63,21 +58,22 @@ def test_what_could_not_be_served_is_refused_at_once():
         DeployedVersion("math", parallel(["smollm2-135m"], "gemma3-270m", "oracle"), PROFILE)
 
 
+LENGTHS = {"measured": {"SMALL": {"prompt_tokens": 9, "generated_tokens": math.nan}}}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.update(tested={"luck": 1}), "tested.luck"),
-        (lambda data: data.pop("graph"), "missing key 'graph'"),
-        (lambda data: data["profile"].update(colour="red"), "profile.colour"),
-        (lambda data: data.update(front=[{}]), "front.0"),
-        (lambda data: lengths_in(data).update(generated_tokens=float("nan")), "generated_tokens"),
+        ({"tested": {"luck": 1}}, "tested.luck"),
+        ({"graph": None}, "missing key 'graph'"),
+        ({"profile": {"colour": "red"}}, "profile.colour"),
+        ({"front": [{}]}, "front.0"),
+        ({"profile": {"tasks": {"math": {"lengths": LENGTHS}}}}, "generated_tokens"),
     ],
 )
 def test_a_bundle_that_is_not_whole_is_named(tmp_path, change, message):
     path = DeployedVersion("math", FUSED, PROFILE, SHOTS).write(tmp_path)
-    data = json.loads(path.read_text())
-    change(data)
-    path.write_text(json.dumps(data))
+    path.write_text(json.dumps(merged(json.loads(path.read_text()), change)))
     with pytest.raises(InputError, match=message) as caught:
         DeployedVersion.read(path)
     assert str(path) in str(caught.value)

@@ -6,11 +6,13 @@ import pty
 import re
 import subprocess
 import sys
+from contextlib import suppress
 
 import pandas as pd
 import pytest
 
 from lab import python_path
+from tests.support.processes import ran
 from tests.support.project import ROOT
 from ttsgraph_flows.stage import MOST_ROWS, show, step
 from ttsgraph_flows.tracking import run_page
@@ -36,28 +38,20 @@ with live("search math random", 40) as publish:
 """
 
 
-def on_a_terminal(**environment: str) -> str:
+COMMAND = ["env", "-u", "NO_COLOR", "-u", "FORCE_COLOR", sys.executable, "-c", STAGE]
+ENVIRONMENT = os.environ | {"PYTHONPATH": python_path(ROOT), "TERM": "xterm", "COLUMNS": "120"}
+
+
+def on_a_terminal() -> str:
     """What the stage writes to a real pseudo-terminal."""
     ours, theirs = pty.openpty()
-    env = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("NO_COLOR", "FORCE_COLOR", "TERM")
-    }
-    env |= {"PYTHONPATH": python_path(ROOT), "TERM": "xterm", "COLUMNS": "120"} | environment
-    with subprocess.Popen(
-        [sys.executable, "-c", STAGE], stdin=theirs, stdout=theirs, stderr=theirs, env=env
-    ) as process:
+    there = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    with subprocess.Popen(COMMAND, env=ENVIRONMENT, **there) as process:
         os.close(theirs)
         shown = b""
-        while True:
-            try:
-                piece = os.read(ours, 4096)
-            except OSError:  # how Linux says that the other end is closed
-                break
-            if not piece:
-                break
-            shown += piece
+        with suppress(OSError):  # how Linux says that the other end is closed
+            while piece := os.read(ours, 4096):
+                shown += piece
         assert process.wait(60) == 0, shown
     os.close(ours)
     return shown.decode()
@@ -80,9 +74,7 @@ def test_a_terminal_shows_the_state_while_it_changes():
 
 
 def test_a_log_gets_a_plain_line_even_where_colours_are_forced():
-    env = os.environ | {"PYTHONPATH": python_path(ROOT), "FORCE_COLOR": "1", "TERM": "xterm"}
-    command = [sys.executable, "-c", STAGE]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
+    done = ran([sys.executable, "-c", STAGE], environment=ENVIRONMENT | {"FORCE_COLOR": "1"})
     assert "\x1b" not in done.stderr
     assert done.stdout == ""
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("search")]
@@ -95,11 +87,10 @@ TABLE = pd.DataFrame(
 ).assign(graph="{}")
 
 
-def stage() -> int:
+def stage():
     """As a stage does it."""
-    answer = step("ask the models", lambda: 42)
+    step("ask the models", lambda: 42)
     show("pilot", TABLE, run_page("sqlite:///mlflow.db", "7", "run"))
-    return answer
 
 
 @pytest.mark.slow
@@ -110,7 +101,7 @@ def test_the_page_of_a_run_has_its_steps_its_table_and_a_link():
     from prefect.testing.utilities import prefect_test_harness
 
     with prefect_test_harness(server_startup_timeout=120):
-        assert flow(name="pilot")(stage)() == 42
+        flow(name="pilot")(stage)()
         with get_client(sync_client=True) as client:
             (run,) = client.read_flow_runs()
             (task,) = client.read_task_runs()

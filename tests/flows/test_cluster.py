@@ -8,61 +8,32 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from lab import python_path
-from tests.support.processes import wait_until
-from tests.support.project import Project
+from tests.support.background import background
+from tests.support.processes import alive, all_below, called, wait_until
+from tests.support.project import HANGS_S, Project
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.stages.bookkeeping import BOOKKEEPING
 from ttsgraph.stages.history import read_history
 
 pytestmark = pytest.mark.slow
-DELAY_S = 0.1
 MEASURED = ["latency_s"]
 """What a real socket never takes twice alike."""
 
 
-class Cluster:
-    """A scheduler and two workers that nobody starts again."""
-
-    def __init__(self, folder: Path, stack: ExitStack, env: dict[str, str]) -> None:
-        self._env = env
-        self._folder = folder
-        self._stack = stack
-        file = folder / "scheduler.json"
-        port = ("--host", "127.0.0.1", "--port", "0")
-        self._start("scheduler", *port, "--no-dashboard", "--scheduler-file", str(file))
-        wait_until(lambda: file.exists() and file.read_text().endswith("}"), 60)
-        self.address = json.loads(file.read_text())["address"]
-        plain = ("--nthreads", "2", "--no-nanny", "--no-dashboard")
-        self.workers = [
-            self._start("worker", self.address, *plain, "--name", name) for name in "ab"
-        ]
-
-    def _start(self, what: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
-        log = self._stack.enter_context(
-            (self._folder / f"{what}-{len(list(self._folder.glob('*.log')))}.log").open("wb")
-        )
-        process = subprocess.Popen(command, cwd=self._folder, env=self._env, stdout=log, stderr=log)
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        return process
-
-
 @pytest.fixture(scope="module")
-def stub() -> Iterator[tuple[StubServer, str]]:
-    stub = StubServer(("small", "large"), delay_s=DELAY_S)
+def stub():
+    stub = StubServer(("small", "large"), delay_s=0.1)
     with serve(stub) as url:
         yield stub, url
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, stub) -> Iterator[Project]:
+def project(tmp_path_factory, stub):
     project = Project(tmp_path_factory.mktemp("cluster"), stub[1])
     project.profile["engine"] |= {"seeds": True, "concurrency": 4}
     project.profile["search"] |= {"max_iterations": 3, "patience": 3}
@@ -75,23 +46,33 @@ def project(tmp_path_factory, stub) -> Iterator[Project]:
 COMMAND = (sys.executable, "-m", "ttsgraph_flows.search", "--task", "math", "--method", "random")
 
 
-def without_calls(project: Project) -> None:
-    """Save the settings, and forget what was asked under others."""
+def work_in(project: Project, **workers: str) -> None:
+    """Say so in the settings, and forget what was asked under others."""
+    project.profile["workers"] = workers
     project.save()
     shutil.rmtree(project.folder / ".ttsgraph" / "calls", ignore_errors=True)
 
 
 @contextmanager
-def cluster(project: Project, name: str) -> Iterator[Cluster]:
-    """A cluster that the project's profile names, and no call is known."""
-    folder = project.folder / name
-    folder.mkdir()
-    env = os.environ | {"PYTHONPATH": python_path(project.folder)}
+def cluster(project: Project) -> Iterator[None]:
+    """A scheduler and two workers that nobody starts again, which the project's profile names."""
+    file = project.folder / "scheduler.json"
+    path = {"PYTHONPATH": python_path(project.folder)}
     with ExitStack() as stack:
-        made = Cluster(folder, stack, env)
-        project.profile["workers"] = {"kind": "dask", "address": made.address}
-        without_calls(project)
-        yield made
+
+        def start(name: str, what: str, *arguments: str) -> None:
+            command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
+            log = project.folder / f"{name}.log"
+            stack.enter_context(background(log, *command, "--no-dashboard", **path))
+
+        here = ("--host", "127.0.0.1", "--port", "0")
+        start("scheduler", "scheduler", *here, "--scheduler-file", str(file))
+        wait_until(lambda: file.exists() and file.read_text().endswith("}"), 60)
+        address = json.loads(file.read_text())["address"]
+        for name in "ab":
+            start(name, "worker", address, "--nthreads", "2", "--no-nanny", "--name", name)
+        work_in(project, kind="dask", address=address)
+        yield
 
 
 def outcome(project: Project) -> tuple[str, str]:
@@ -108,41 +89,26 @@ def outcome(project: Project) -> tuple[str, str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def undisturbed(project) -> tuple[str, str]:
-    """What the search leaves in one process."""
-    project.profile["workers"] = {"kind": "local"}
-    without_calls(project)
-    done = project.run(*COMMAND)
-    assert done.returncode == 0, done.stderr
-    return outcome(project)
-
-
-def test_two_workers_find_what_one_process_finds_though_one_is_killed(project, undisturbed, stub):
-    with cluster(project, "killed") as made:
-        asked = len(stub[0].requests)
-        env = os.environ | {"PYTHONPATH": python_path(project.folder)}
-        running = subprocess.Popen(
-            COMMAND, cwd=project.folder, env=env, text=True, stderr=subprocess.PIPE
-        )
-        try:
-            wait_until(
-                lambda: len(stub[0].requests) > asked + 40 or running.poll() is not None, 120
-            )
-            made.workers[0].send_signal(signal.SIGKILL)
+def test_two_workers_find_what_one_process_finds_though_one_is_killed(project, stub):
+    work_in(project, kind="local")
+    project.said_by(*COMMAND)
+    undisturbed = outcome(project)
+    with cluster(project):
+        asked = len(stub[0].requests) + 40
+        more = {"cwd": project.folder, "env": project.environment}
+        with subprocess.Popen(COMMAND, **more) as running:
+            wait_until(lambda: len(stub[0].requests) > asked or running.poll() is not None, 120)
+            here = all_below(os.getpid())
+            (killed,) = called(here, "--name a") - called(here, "guard.py")
+            os.kill(killed, signal.SIGKILL)
             assert running.poll() is None, "the search ended before a worker could be killed"
-            _, errors = running.communicate(timeout=300)
-        finally:
-            running.kill()
-        assert running.returncode == 0, errors
-        assert made.workers[0].wait() == -signal.SIGKILL
-        assert made.workers[1].poll() is None
+            assert running.wait(HANGS_S) == 0
+        assert not alive(killed)
     assert outcome(project) == undisturbed
 
 
-def test_a_cluster_that_is_not_there_is_named(project, undisturbed):
-    project.profile["workers"] = {"kind": "dask", "address": "tcp://127.0.0.1:9"}
-    project.save()
+def test_a_cluster_that_is_not_there_is_named(project):
+    work_in(project, kind="dask", address="tcp://127.0.0.1:9")
     done = project.run("env", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=2s", *COMMAND)
     assert done.returncode == 2, done.stderr
     where = "error: workers of kind dask: expected a cluster at tcp://127.0.0.1:9"

@@ -1,15 +1,13 @@
 """Re-search as a deployment, on real Prefect and MLflow servers that are restarted."""
 
 import json
-import os
 import sys
-import urllib.request
 from contextlib import AbstractContextManager, ExitStack, chdir
 from pathlib import Path
 
+import httpx
 import pytest
 
-from lab import python_path
 from tests.support.background import background, mlflow_server
 from tests.support.processes import wait_until
 from tests.support.simulated_project import SimulatedProject
@@ -17,7 +15,6 @@ from ttsgraph.serving.servers import free_ports
 from ttsgraph_flows.lineage import lineage
 
 pytestmark = pytest.mark.long
-BIN = Path(sys.executable).parent
 STRONG = "llama-3.1-8b"
 USELESS = "gemma-1.1-2b"
 
@@ -31,29 +28,21 @@ def prefect_server(folder: Path, port: int) -> AbstractContextManager[None]:
 
 
 def runs(url: str) -> list[dict]:
-    request = urllib.request.Request(
-        f"{url}/flow_runs/filter",
-        b'{"flow_runs": {"state": {"type": {"not_any_": ["SCHEDULED"]}}}}',
-        method="POST",
-    )
-    request.add_header("Content-Type", "application/json")
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        return json.load(answer)
+    begun = {"flow_runs": {"state": {"type": {"not_any_": ["SCHEDULED"]}}}}
+    return httpx.post(f"{url}/flow_runs/filter", json=begun, timeout=20).json()
 
 
 def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restarted(
     tmp_path, monkeypatch
 ):
-    servers = tmp_path / "servers"
-    folder = tmp_path / "project"
+    servers, folder = tmp_path / "servers", tmp_path / "project"
     servers.mkdir()
-    folder.mkdir()
-    ports = free_ports(2)
-    api = f"http://127.0.0.1:{ports[1]}/api"
+    mlflow, prefect = free_ports(2)
+    api = f"http://127.0.0.1:{prefect}/api"
 
     def both(stack: ExitStack) -> str:
-        stack.enter_context(prefect_server(servers, ports[1]))
-        return stack.enter_context(mlflow_server(servers, ports[0]))
+        stack.enter_context(prefect_server(servers, prefect))
+        return stack.enter_context(mlflow_server(servers, mlflow))
 
     with ExitStack() as stack:
         running = stack.enter_context(ExitStack())
@@ -72,14 +61,9 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
                 return registry.champion("math").number == number
 
         assert champion("1")
-        path = {
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": python_path(folder),
-            "PREFECT_API_URL": api,
-        }
         program = f"cd {folder} && exec {sys.executable} -m ttsgraph_flows.deploy"
         log = servers / "deploy.log"
-        stack.enter_context(background(log, "/bin/sh", "-c", program, **path))
+        stack.enter_context(background(log, "/bin/sh", "-c", program, **project.environment))
         # The first run finds nothing changed.
         wait_until(lambda: any(run["state_type"] == "COMPLETED" for run in runs(api)), 180)
         assert not outcome.exists()
@@ -96,9 +80,9 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         wait_until(lambda: json.loads(outcome.read_text())["promoted"], 240)
         assert champion("2")
 
-        before = len(runs(api))
         with chdir(folder):
             assert lineage("math@champion", uri).broken == ()
+        before = len(runs(api))
         code = (
             "from ttsgraph.settings.profile import load_params\n"
             "from ttsgraph_flows.deploy import request\n"

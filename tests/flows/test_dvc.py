@@ -3,12 +3,11 @@
 import ast
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import chdir
-from functools import cache
+from functools import cache, reduce
 from importlib.util import find_spec
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
+from tests.support.processes import said_by
 from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph_flows.lineage import lineage
@@ -42,7 +42,7 @@ PROFILES = "profiles/${profile}.yaml"
 
 
 @pytest.fixture(scope="module")
-def imports() -> grimp.ImportGraph:
+def imports():
     return grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
 
 
@@ -57,10 +57,7 @@ def read_by(module: str, imports: grimp.ImportGraph) -> set[str]:
         name = waiting.pop()
         if name in found or not name:
             continue
-        spec = find_spec(name)
-        assert spec is not None
-        assert spec.origin is not None
-        found[name] = path = Path(spec.origin)
+        found[name] = path = Path(find_spec(name).origin)
         waiting += [name.rpartition(".")[0], *imports.find_modules_directly_imported_by(name)]
         for place in (path.parent / text for text in strings(path)):
             if place.suffix == ".py" and place.is_file():
@@ -93,9 +90,7 @@ def missing(deps: list[str], files: set[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_depends_on_all_code_that_it_runs_and_on_no_other(
-    stage: str, imports: grimp.ImportGraph
-) -> None:
+def test_a_stage_depends_on_all_code_that_it_runs_and_on_no_other(stage, imports):
     deps = [dep for dep in STAGES[stage]["deps"] if dep.startswith(CODE)]
     files = deciding(read_by(f"ttsgraph_flows.{stage}", imports), stage)
     assert not missing(deps, files), f"{stage} in dvc.yaml lacks these files"
@@ -109,70 +104,55 @@ class Made(SimulatedProject):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        for command in ("init -q", "config user.email me@example", "config user.name me"):
-            assert self.run("git", *command.split()).returncode == 0
+        self.git("init -q", "config user.email me@example", "config user.name me")
         self.dvc("config", "core.no_scm", "false")
-        (folder / ".gitignore").write_text(
-            "/.dvc\n/data\n/results\n/calls\n/reports\n/mlflow.db\n__pycache__\n"
-        )
+        ignored = ".dvc data results calls reports mlflow.db __pycache__"
+        (folder / ".gitignore").write_text(ignored.replace(" ", "\n"))
         with Repo(str(folder)) as repo:
             paths = [Path(out.fs_path) for out in repo.index.outs]
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("made")
         self.dvc("commit", "-f", "-q")
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", "made")
+        self.git("add -A", "commit -q -m made")
 
-    def git(self, *arguments: str) -> str:
-        done = self.run("git", *arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def git(self, *commands: str) -> None:
+        for command in commands:
+            self.said_by("git", *command.split())
 
     def restore(self) -> None:
-        self.git("checkout", "-q", "--", ".")
-        self.git("clean", "-qfd", "plugins", "inputs")
+        self.git("checkout -q -- .", "clean -qfd plugins inputs")
 
     def stale(self) -> set[str]:
         """The stages that `dvc status` names, without the task and method."""
         with chdir(self.folder), Repo() as repo:
             return {name.partition("@")[0] for name in repo.status()}
 
-    def edit(self, path: str, text: str = "\n") -> None:
-        with (self.folder / path).open("a") as file:
-            file.write(text)
-
-    def set(self, path: str, *keys: str, to: Any) -> None:
-        """Give a setting another value."""
-        file = self.folder / path
-        data = inner = yaml.safe_load(file.read_text())
-        for key in keys[:-1]:
-            inner = inner[key]
-        inner[keys[-1]] = to
+    def alter(self, path: str, *change: Any) -> None:
+        """Give a setting another value, or add a text to a file."""
+        file = self.folder / path.replace("PROFILE", PROFILE)
+        if len(change) < 2:
+            with file.open("a") as opened:
+                opened.write(*(change or ["\n# another line\n"]))
+            return
+        *keys, last = change[0].split(".")
+        data = yaml.safe_load(file.read_text())
+        reduce(getitem, keys, data)[last] = change[1]
         file.write_text(yaml.safe_dump(data))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(tmp_path_factory):
     return Made(tmp_path_factory.mktemp("made") / "p")
 
 
 @pytest.fixture
-def project(made: Made) -> Iterator[Made]:
+def project(made):
     yield made
     made.restore()
 
 
 CHANGES = yaml.safe_load((ROOT / "tests" / "flows" / "dvc_changes.yaml").read_text())
-
-
-def altered(project: Made, path: str, *change: Any) -> None:
-    """Give a setting another value, or add a text to a file."""
-    path = path.replace("PROFILE", PROFILE)
-    if len(change) == 2:
-        project.set(path, *change[0].split("."), to=change[1])
-    else:
-        project.edit(path, *(change or ["\n# another line\n"]))
 
 
 def table() -> dict[str, set[str]]:
@@ -184,9 +164,9 @@ def table() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("change", table())
-def test_a_change_makes_the_stages_stale_that_the_page_lists(project: Made, change: str) -> None:
+def test_a_change_makes_the_stages_stale_that_the_page_lists(project, change):
     for alter in CHANGES[change]:
-        altered(project, *alter)
+        project.alter(*alter)
         assert project.stale() == table()[change]
         project.restore()
     assert project.stale() == set()
@@ -209,7 +189,7 @@ for run in runs_of(load_params(), "math", of_all=True):
 
 
 @pytest.fixture
-def stubbed(project: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+def stubbed(project, tmp_path, monkeypatch):
     """That project, whose stages do no work: their files come out as they were."""
     stub = tmp_path / "bin" / "python"
     stub.parent.mkdir()
@@ -225,20 +205,20 @@ def ran(output: str) -> set[str]:
     return {name.partition("@")[0] for name in re.findall(r"Running stage '([^']+)'", output)}
 
 
-def test_plain_dvc_runs_them_and_no_other(stubbed: Made) -> None:
-    stubbed.set(PROFILE, "search", "batch", to=12)
+def test_plain_dvc_runs_them_and_no_other(stubbed):
+    stubbed.alter(PROFILE, "search.batch", 12)
     wanted = table()["`init` or `search`"]
     shown = json.loads(stubbed.dvc("params", "diff", "--json"))
     assert shown[PROFILE] == {"search.batch": {"old": 16, "new": 12, "diff": -4}}
     assert ran(stubbed.dvc("repro", "--dry")) == wanted
     assert ran(stubbed.dvc("repro")) == wanted
     assert ran(stubbed.dvc("repro")) == set()
-    stubbed.edit("pipeline/ttsgraph/reporting/page.py")
+    stubbed.alter("pipeline/ttsgraph/reporting/page.py")
     change = "the page and its pictures (`pipeline/ttsgraph/reporting/`)"
     assert ran(stubbed.dvc("repro")) == table()[change]
 
 
-def test_an_experiment_runs_them_too(stubbed: Made) -> None:
+def test_an_experiment_runs_them_too(stubbed):
     said = stubbed.dvc("exp", "run", "-S", f"{PROFILE}:evaluate.ablation=7")
     assert ran(said) == {"evaluate"}
     assert '"ablation": 7' in stubbed.dvc("exp", "show", "--json")
@@ -270,14 +250,13 @@ print(json.dumps(sorted(seen)))
 
 
 @pytest.mark.slow
-def test_a_stage_looks_at_no_setting_that_it_does_not_declare(copied: SimulatedProject) -> None:
+def test_a_stage_looks_at_no_setting_that_it_does_not_declare(copied):
     arguments = {"task": "math", "method": "random"}
     never = {"description", "limits", "workers", "newcomers"}
     for stage, plan in STAGES.items():
         given = [arguments[key] for key in plan.get("matrix", ())]
-        done = copied.run(sys.executable, "-c", RUN, stage, *given)
-        assert done.returncode == 0, done.stderr
-        seen = json.loads(done.stdout.splitlines()[-1])
+        said = copied.said_by(sys.executable, "-c", RUN, stage, *given)
+        seen = json.loads(said.splitlines()[-1])
         keys = [each for each in plan.get("params", ()) if isinstance(each, dict)]
         sections = {key.partition(".")[0] for each in keys for key in each[PROFILES]}
         # That there is such a task is looked up for each stage of a task.
@@ -285,7 +264,7 @@ def test_a_stage_looks_at_no_setting_that_it_does_not_declare(copied: SimulatedP
 
 
 @pytest.mark.slow
-def test_settings_that_come_back_leave_every_version_intact(copied: SimulatedProject) -> None:
+def test_settings_that_come_back_leave_every_version_intact(copied):
     """DVC's run cache puts the first results back, while MLflow has the second's as well."""
     with one_prefect_server(copied.folder / ".ttsgraph"):
         assert ran(copied.dvc("repro")) == set()
@@ -302,7 +281,7 @@ def test_settings_that_come_back_leave_every_version_intact(copied: SimulatedPro
                 assert lineage(label, copied.uri).broken == (), label
 
 
-def test_an_experiment_in_a_copy_has_the_projects_calls_and_database(tmp_path: Path) -> None:
+def test_an_experiment_in_a_copy_has_the_projects_calls_and_database(tmp_path):
     copy = tmp_path / "project" / ".dvc" / "tmp" / "exps" / "tmp1"
     copy.mkdir(parents=True)
     program = (
@@ -312,10 +291,7 @@ def test_an_experiment_in_a_copy_has_the_projects_calls_and_database(tmp_path: P
         "with explained(uri):\n"
         "    print(STATE, experiment_of(client_of(uri), 'p/math').artifact_location)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=copy, capture_output=True, text=True, check=True
-    )
-    state, artifacts = done.stdout.split()[-2:]
+    state, artifacts = said_by([sys.executable, "-c", program], copy).split()[-2:]
     assert Path(state) == tmp_path / "project" / ".ttsgraph"
     assert Path(artifacts).parent == tmp_path / "project" / "mlruns"
     assert (tmp_path / "project" / "mlflow.db").exists()

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 
@@ -27,7 +26,7 @@ BUCKET = "store"
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def s3(monkeypatch):
     """The URL of an S3 server with an empty bucket."""
     pytest.importorskip("dvc_s3", reason="needs dvc-s3, which `make setup` installs")
     moto = pytest.importorskip("moto.server", reason="needs moto, which `make setup` installs")
@@ -44,39 +43,33 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.stop()
 
 
-def test_a_fresh_clone_has_all_that_was_pushed_to_s3(
-    searched: SimulatedProject, s3: str, tmp_path: Path
-) -> None:
+def test_a_fresh_clone_has_all_that_was_pushed_to_s3(searched, s3, tmp_path):
     project = searched.copy(tmp_path / "project")
     project.uri = "sqlite:///mlflow.db"
     project.save()
     shutil.copy(ROOT / ".gitignore", project.folder)
     (project.folder / "promotions" / ".gitignore").write_text("/math.jsonl\n")  # as DVC does in git
     said_by(["git", "init", "-q"], project.folder)
-    project.dvc("config", "core.no_scm", "false")
-    project.dvc("remote", "add", "-d", "storage", f"s3://{BUCKET}")
-    project.dvc("remote", "modify", "storage", "endpointurl", s3)
-    project.dvc("push", "-q")
     for command in (
-        "add -A",
-        "-c user.name=a -c user.email=a@example.org commit -qm one",
-        f"clone -q . {tmp_path / 'clone'}",
+        "config core.no_scm false",
+        f"remote add -d storage s3://{BUCKET}",
+        f"remote modify storage endpointurl {s3}",
+        "push -q",
     ):
+        project.dvc(*command.split())
+    clone = tmp_path / "clone"
+    identity = "-c user.name=a -c user.email=a@example.org"
+    for command in ("add -A", f"{identity} commit -qm one", f"clone -q . {clone}"):
         said_by(["git", *command.split()], project.folder)
     shutil.rmtree(project.folder)
-    clone = tmp_path / "clone"
-    python = [sys.executable, "-m"]
-    for command in (
-        ["dvc", "pull", "-q"],
-        ["ttsgraph_flows.verify"],
-        ["ttsgraph", "register"],
-        ["ttsgraph", "lineage", "--check", "math"],
-    ):
-        said_by([*python, *command], clone, os.environ | {"PYTHONPATH": python_path(clone)})
+    environment = os.environ | {"PYTHONPATH": python_path(clone)}
+    ours = ("ttsgraph_flows.verify", "ttsgraph register", "ttsgraph lineage --check math")
+    for command in ("dvc pull -q", *ours):
+        said_by([sys.executable, "-m", *command.split()], clone, environment)
 
 
 @pytest.fixture
-def postgres() -> Iterator[str]:
+def postgres():
     """The URI of an empty PostgreSQL database, which is reached by a socket in a folder."""
     pytest.importorskip("psycopg", reason="needs psycopg, which `make setup` installs")
     places = [*map(str, Path("/usr/lib/postgresql").glob("*/bin")), os.environ["PATH"]]
@@ -100,7 +93,7 @@ def postgres() -> Iterator[str]:
             yield f"postgresql+psycopg://ttsgraph@/postgres?host={folder}"
 
 
-def test_a_whole_run_on_postgresql_behind_a_server_of_mlflow(postgres: str, tmp_path: Path) -> None:
+def test_a_whole_run_on_postgresql_behind_a_server_of_mlflow(postgres, tmp_path):
     project = SimulatedProject(tmp_path / "project")
     project.settings["init"]["contest"] = {"enabled": False}
     with mlflow_server(tmp_path, free_ports(1)[0], postgres) as project.uri:

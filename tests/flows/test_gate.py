@@ -1,7 +1,8 @@
 """The gate on a real MLflow database. The tests run in order."""
 
 import json
-from contextlib import chdir
+from contextlib import chdir, suppress
+from types import SimpleNamespace
 
 import mlflow
 import pandas as pd
@@ -25,14 +26,8 @@ def project(tmp_path_factory):
     """Searched in a world where reading others' answers ruins one's own."""
     project = SimulatedProject(tmp_path_factory.mktemp("gate"))
     world = project.settings["simulation"]["tasks"]["math"]
-    world |= {
-        "corrupt": 0.9,
-        "repair": 0.0,
-        "mend": 0.0,
-        "insight": -2.0,
-        "discernment": 0.1,
-        "favourite": [0.9, 0.95],
-    }
+    world |= {"corrupt": 0.9, "repair": 0.0, "mend": 0.0, "insight": -2.0}
+    world |= {"discernment": 0.1, "favourite": [0.9, 0.95]}
     project.seed = 2  # another finds one call by itself, or a cheaper graph
     project.build()
     return project
@@ -49,11 +44,7 @@ def row(project, arm, label):
 
 def aliases(project):
     with project.registry() as registry:
-        return {
-            alias: version.label
-            for version in registry.versions("math")
-            for alias in version.aliases
-        }
+        return {each: found.label for found in registry.versions("math") for each in found.aliases}
 
 
 def test_one_call_that_is_as_good_becomes_the_champion_and_is_served_as_what_it_is(project):
@@ -111,47 +102,42 @@ class Stopped(BaseException):
     """As if the process had been killed."""
 
 
-class Stopping:
-    """An MLflow client that ends at its n-th change, once that is made."""
+CHANGES = ("create_model_version", "set_registered_model_alias", "set_model_version_tag")
+CHANGES += ("delete_registered_model_alias", "delete_model_version_tag")
 
-    CHANGES = ("create_model_version", "set_", "delete_")
 
-    def __init__(self, client, changes):
-        self.client = client
-        self.left = changes
+@pytest.fixture
+def left(monkeypatch):
+    """How many `changes` in the registry are left until a process ends, once the last is made."""
+    left = SimpleNamespace(changes=0)
 
-    def __getattr__(self, name):
-        method = getattr(self.client, name)
-        if not callable(method):
-            return method
-
+    def counted(change):
         def call(*arguments, **options):
-            done = method(*arguments, **options)
-            if name.startswith(self.CHANGES):
-                self.left -= 1
-                if self.left == 0:
-                    raise Stopped
+            done = change(*arguments, **options)
+            left.changes -= 1
+            if left.changes == 0:
+                raise Stopped
             return done
 
         return call
 
+    for name in CHANGES:
+        monkeypatch.setattr(mlflow.MlflowClient, name, counted(getattr(mlflow.MlflowClient, name)))
+    return left
+
 
 def test_a_stop_at_any_change_leaves_one_alias_a_version_and_the_next_start_the_same_decision(
-    project,
+    project, left
 ):
     with project.registry() as registry:
         champion = registry.champion("math")
         record = registry.provenance(champion)
         deployed = registry.deployed(champion)
-        client = registry._client
-        questions = sorted(record.test.outcomes)
 
         def judged(k):
             """What becomes of a version that is surely better the higher k is."""
-            right = {
-                q: bool(record.test.outcomes[q]) or place < 10 * k
-                for place, q in enumerate(questions)
-            }
+            outcomes = record.test.outcomes
+            right = {q: bool(outcomes[q]) or n < 10 * k for n, q in enumerate(sorted(outcomes))}
             share = sum(right.values()) / len(right)
             its = record.test.model_copy(update={"accuracy": share, "outcomes": right})
             new = record.model_copy(update={"seed": 100 + k, "test": its})
@@ -159,14 +145,12 @@ def test_a_stop_at_any_change_leaves_one_alias_a_version_and_the_next_start_the_
             return registry.judge(version, "better", 0.6), version
 
         for k in range(1, 20):
-            registry._client = Stopping(client, k)
-            try:
+            left.changes = k
+            with suppress(Stopped):
                 judged(k)
-                stopped = False
-            except Stopped:
-                stopped = True
-            registry._client = client
+            stopped = left.changes == 0
             assert all(len(version.aliases) <= 1 for version in registry.versions("math"))
+            left.changes = 0
             for _ in range(2):
                 decision, version = judged(k)
                 assert decision.promote

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import mlflow
 import pytest
-import yaml
 
 from ttsgraph.base.errors import DataError, DeploymentError, InputError
 from ttsgraph.base.files import md5
@@ -17,6 +16,10 @@ from ttsgraph_flows.promotions import note, promotions
 from ttsgraph_flows.registry import Registry
 
 pytestmark = pytest.mark.slow
+
+
+RESULTS = "results/simulated-small/math"
+QUESTIONS = "data/simulated-small/math/questions.parquet"
 
 
 @pytest.fixture
@@ -39,6 +42,12 @@ def test_every_link_of_a_version_holds(project):
     assert {"search run", "dataset", "decision", "promotion"} <= names
     assert walked.record.dataset.splits == {"shots": 0, "train": 40, "val": 30, "test": 200}
     assert set(walked.record.models) == {"llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b"}
+    mlflow.set_tracking_uri(project.uri)  # whose users find the version, and have it answer
+    for model, found in (("gemma-3-1b", 1), ("gemma-3-2b", 0)):
+        query = f"tags.dataset = '{walked.record.dataset.md5}' and tags.models LIKE '%\"{model}\"%'"
+        assert len(mlflow.MlflowClient().search_model_versions(query)) == found
+    version = mlflow.pyfunc.load_model("models:/ttsgraph-math@champion")
+    assert isinstance(version.predict([project.questions("test")[0].text])[0], str)
 
 
 def test_each_promotion_is_noted_with_its_reason_and_dvc_tracks_it(project):
@@ -90,27 +99,31 @@ def test_the_command_prints_text_and_json_and_ends_with_5_when_a_link_is_broken(
     assert json.loads(done.stdout)["intact"] is False
 
 
+def longer(*paths):
+    def change(project):
+        for path in paths:
+            with Path(path).open("ab") as file:
+                file.write(b" ")
+
+    return change
+
+
 def test_what_a_later_search_replaced_leaves_the_version_as_it_was(project):
-    file = project.results / "random" / "graph.json"
-    file.write_text(file.read_text() + " ")
+    graph, *others = (
+        f"{RESULTS}/random/{name}" for name in ("graph.json", "history.jsonl", "archive.parquet")
+    )
+    longer(graph)(project)
     project.commit()
     assert any("graph.json" in subject for _, subject in broken(project))
-    for name in ("history.jsonl", "archive.parquet"):
-        with (project.results / "random" / name).open("ab") as file:
-            file.write(b" ")
+    longer(*others)(project)
     project.commit()
     assert broken(project) == {}
-
-
-RESULTS = "results/simulated-small/math"
 
 
 def test_tables_that_were_changed_are_named_also_where_dvc_was_told(project):
     names = ("profile", "evidence", "random/archive", "random/answers", "random/test")
     paths = [f"{RESULTS}/{name}.parquet" for name in names]
-    for path in paths:
-        with Path(path).open("ab") as file:
-            file.write(b" ")
+    longer(*paths)(project)
     wanted = {("file", path) for path in paths}
     assert wanted <= broken(project).keys()
     project.commit()
@@ -149,11 +162,6 @@ def remove(name):
     return lambda project: Path(name).unlink()
 
 
-def change_questions(project):
-    file = Path("data/simulated-small/math/questions.parquet")
-    file.write_bytes(file.read_bytes() + b" ")
-
-
 def set_tag(project):
     run_id = lineage("math@champion", project.uri).record.run_id
     mlflow.MlflowClient(project.uri).set_tag(run_id, "mlflow.source.git.commit", "0" * 40)
@@ -172,15 +180,15 @@ def in_database(statement):
     return change
 
 
-def run_named(stage):
-    with sqlite3.connect("mlflow.db") as store:
-        (run,) = store.execute("select run_uuid from runs where name = ?", [stage]).fetchone()
-    return run
+def delete_run(stage):
+    return in_database(f"update runs set lifecycle_stage = 'deleted' where name = '{stage}'")
 
 
 def set_metric(stage, metric, step=0):
     def change(project):
-        mlflow.MlflowClient(project.uri).log_metric(run_named(stage), metric, 0.99, step=step)
+        with sqlite3.connect("mlflow.db") as store:
+            (run,) = store.execute("select run_uuid from runs where name = ?", [stage]).fetchone()
+        mlflow.MlflowClient(project.uri).log_metric(run, metric, 0.99, step=step)
 
     return change
 
@@ -217,11 +225,8 @@ def change_promotion(project):
 
 
 def change_digest_in_lock(project):
-    file = Path("dvc.lock")
-    lock = yaml.safe_load(file.read_text())
-    outs = lock["stages"]["search@math-random"]["outs"]
-    next(out for out in outs if out["path"].endswith("archive.parquet"))["md5"] = "0" * 32
-    file.write_text(yaml.safe_dump(lock))
+    digest = md5(Path(f"{RESULTS}/random/archive.parquet"))
+    rewrite("dvc.lock", digest, "0" * 32)(project)
 
 
 def cut_in_cache(project):
@@ -237,7 +242,7 @@ AT_ONCE = {
     "files and a promotion": [
         (lose_calls, f"{CALLS}/evaluate-random.parquet"),
         (cut_in_cache, f"{CALLS}/search-random.parquet"),
-        (change_questions, "dataset data/"),
+        (longer(QUESTIONS), "dataset data/"),
         (change_promotion, PROMOTION),
     ],
     "the model": [
@@ -267,17 +272,14 @@ AT_ONCE = {
         (change_tag("test_accuracy", "0.99"), "tags/test_accuracy"),
     ],
     "what runs are of, and tags that were taken away": [
-        (in_database("update runs set lifecycle_stage = 'deleted' where name = 'pilot'"), "state"),
+        (delete_run("pilot"), "state"),
         (in_database("update datasets set digest = 'other'"), "datasets"),
         (delete_tag("uses"), "tags/uses"),
         (delete_tag("decision"), "decision math/1"),
         (delete_tag("promoted"), PROMOTION),
     ],
     "a run and all promotions": [
-        (
-            in_database("update runs set lifecycle_stage = 'deleted' where name = 'random'"),
-            "search run",
-        ),
+        (delete_run("random"), "search run"),
         (remove("promotions/math.jsonl"), PROMOTION),
     ],
     "what DVC knows": [
@@ -331,7 +333,7 @@ def test_what_may_be_changed_later_is_said(project):
 
 
 def test_data_that_is_no_longer_kept_or_damaged_in_the_cache_is_named(project):
-    questions = Path("data/simulated-small/math/questions.parquet")
+    questions = Path(QUESTIONS)
     kept = cached(questions)
     kept.chmod(0o644)
     kept.write_bytes(b"damaged")
@@ -362,24 +364,9 @@ def test_a_file_changed_in_the_registry_is_named_and_not_served(project, name):
         read(registry.find("math@champion"))
 
 
-def test_versions_are_found_by_their_dataset_and_models_in_mlflow(project):
-    client = mlflow.MlflowClient(project.uri)
-    dataset = lineage("math@champion", project.uri).record.dataset.md5
-    for model, found in (("gemma-3-1b", 1), ("gemma-3-2b", 0)):
-        query = f"tags.dataset = '{dataset}' and tags.models LIKE '%\"{model}\"%'"
-        assert len(client.search_model_versions(query)) == found
-
-
 def test_an_unknown_version_is_one_line_with_exit_code_2(project):
     with pytest.raises(DeploymentError, match=r"'math/7'.*math/1 \(@champion\)"):
         lineage("math/7", project.uri)
     done = project.ttsgraph("lineage", "chess@champion")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "no version of chess" in done.stderr
-
-
-def test_a_version_answers_as_a_pyfunc(project):
-    mlflow.set_tracking_uri(project.uri)
-    model = mlflow.pyfunc.load_model("models:/ttsgraph-math@champion")
-    question = project.questions("test")[0]
-    assert isinstance(model.predict([question.text])[0], str)

@@ -19,10 +19,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "paper": {"init": INIT, "search": SEARCH | {"way": "paper"}},
 }
 PILOT = {"questions": 8, "widths": [1, 2], "depths": [1, 2], "max_nodes": 3, "random_graphs": 1}
-MODELS = [
-    {"name": "a", "price": 1.0, "base_url": "http://nowhere.invalid/v1"},
-    {"name": "b", "price": 2.0, "base_url": "http://nowhere.invalid/v1"},
-]
+NOWHERE = {"base_url": "http://nowhere.invalid/v1"}
+MODELS = [{"name": "a", "price": 1.0} | NOWHERE, {"name": "b", "price": 2.0} | NOWHERE]
 CASES = {
     "none right": ("contest", dict.fromkeys("ab", Habits(0.0))),
     "all blank": ("paper", dict.fromkeys("ab", Habits(0.5, blank=1.0))),

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -17,8 +17,9 @@ from tests.support.project import Copy, database_in
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import TASK, profile_of
 from ttsgraph.api.result import project_search
+from ttsgraph.scaffold.cells import json_lines
 from ttsgraph.settings.profile import load_params
-from ttsgraph_flows import evaluate, init_family, init_instances, pilot, profile, sample, search
+from ttsgraph_flows.dvc_stages import flow_of
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(80)]
 METHOD = "agent_reinforce"
@@ -43,24 +44,15 @@ TABLES = {
 }
 
 
-@dataclass(frozen=True)
-class Trace:
+def trace_of(stub: StubServer, folder: Path) -> SimpleNamespace:
     """What a search asked, the graphs that it evaluated by table, and how it began."""
-
-    asked: list[str]
-    tables: dict[str, Any]
-    start: Any
-
-    @classmethod
-    def of(cls, stub: StubServer, folder: Path) -> Trace:
-        tables = {
-            name: pd.read_parquet(folder / f"{name}.parquet")[list(columns)].to_dict("list")
-            for name, columns in TABLES.items()
-        }
-        start = json.loads((folder / "start.json").read_text())
-        return cls(
-            sorted(json.dumps(each, sort_keys=True) for each in stub.requests), tables, start
-        )
+    tables = {
+        name: pd.read_parquet(folder / f"{name}.parquet")[list(columns)].to_dict("list")
+        for name, columns in TABLES.items()
+    }
+    asked = sorted(json.dumps(each, sort_keys=True) for each in stub.requests)
+    start = json.loads((folder / "start.json").read_text())
+    return SimpleNamespace(asked=asked, tables=tables, start=start)
 
 
 @contextmanager
@@ -69,14 +61,11 @@ def project(folder: Path, sections: dict[str, Any]) -> Iterator[StubServer]:
     folder.mkdir()
     stub = StubServer(("a", "b"), skill=0.6)
     with serve(stub) as url, chdir(folder):
-        models = [
-            {"name": "a", "price": 1.0, "base_url": url},
-            {"name": "b", "price": 2.0, "base_url": url, "family": "other"},
-        ]
+        models = [{"name": "a", "price": 1.0, "base_url": url}]
+        models += [{"name": "b", "price": 2.0, "base_url": url, "family": "other"}]
         copy = Copy(folder)
         file = Path("inputs", "qa.jsonl")
-        file.parent.mkdir(exist_ok=True)
-        file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        file.write_text(json_lines(ROWS))
         made = profile_of(models, file, "exact", BUDGET, sections=sections)
         settings = made.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
         settings |= {"agent": {}, "init": sections["init"]}
@@ -85,23 +74,17 @@ def project(folder: Path, sections: dict[str, Any]) -> Iterator[StubServer]:
         yield stub
 
 
-def both(folder: Path, sections: dict[str, Any]) -> tuple[Trace, Trace]:
+def both(folder: Path, sections: dict[str, Any]) -> tuple[SimpleNamespace, SimpleNamespace]:
     """Through the stages, and in a whole search."""
     with project(folder / "stages", sections) as stub:
-        for stage in (
-            sample.sample,
-            profile.profile_models,
-            pilot.pilot,
-            init_family.init_family,
-            init_instances.init_instances,
-        ):
-            stage.fn(TASK)
-        search.search.fn(TASK, METHOD)
-        evaluate.evaluate.fn(TASK, METHOD)
-        stages = Trace.of(stub, Path("results", "small", TASK))
+        for stage in ("sample", "profile", "pilot", "init_family", "init_instances"):
+            flow_of(stage)(TASK)
+        for stage in ("search", "evaluate"):
+            flow_of(stage)(TASK, METHOD)
+        stages = trace_of(stub, Path("results", "small", TASK))
     with project(folder / "run", sections) as stub:
         _, kept = project_search(load_params(), TASK, lambda line: None)
-        return stages, Trace.of(stub, kept / "tables")
+        return stages, trace_of(stub, kept / "tables")
 
 
 def test_in_the_papers_way_both_ask_and_evaluate_the_same(tmp_path: Path) -> None:
@@ -121,9 +104,7 @@ def test_with_a_contest_both_evaluate_the_same_graphs(tmp_path: Path) -> None:
     for name in ("init_instances", f"{METHOD}/archive"):
         assert stages.tables[name] == run.tables[name], name
     # A whole search with a contest has no pilot, and so no fixed topology to beat.
-    (found, *rivals), others = (_tested(trace) for trace in (stages, run))
-    assert [found, *(each for each in rivals if each[0] != "fixed_topology")] == others
-
-
-def _tested(trace: Trace) -> list[tuple[Any, ...]]:
-    return [*zip(*trace.tables[f"{METHOD}/test"].values(), strict=True)]
+    tested, others = (
+        [*zip(*trace.tables[f"{METHOD}/test"].values(), strict=True)] for trace in (stages, run)
+    )
+    assert [each for each in tested if each[0] != "fixed_topology"] == others

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import venv
 from pathlib import Path
@@ -16,13 +15,15 @@ import yaml
 from mlflow import MlflowClient
 
 from tests.support.agent_server import NOTHING, agent_server
-from tests.support.project import HANGS_S, ROOT, Copy
+from tests.support.processes import said_by
+from tests.support.project import ROOT, Copy
 from tests.support.stub_server import serve
 
 TASKS = ("math", "humaneval")
 
 
-def with_gpus(folder: Path) -> dict[str, str]:
+def with_gpus(folder: Path) -> Path:
+    """Put stand-ins for two GPUs and vLLM there; return the folder of the driver's command."""
     driver = folder / "bin" / "nvidia-smi"
     driver.parent.mkdir()
     driver.write_text("#!/bin/sh\necho 81920\necho 81920\n")
@@ -37,11 +38,7 @@ def with_gpus(folder: Path) -> dict[str, str]:
     known = packages / "vllm-0.32.0.dist-info"
     known.mkdir()
     (known / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0\n")
-    return {
-        "PATH": f"{driver.parent}{os.pathsep}",
-        "HF_TOKEN": "given",
-        "HF_HOME": str(folder / "hf"),
-    }
+    return driver.parent
 
 
 def small(agent_url: str) -> dict[str, Any]:
@@ -60,44 +57,35 @@ def small(agent_url: str) -> dict[str, Any]:
     return paper
 
 
-def exchanges(start: Path) -> list[dict[str, Any]]:
-    return json.loads(start.read_text())["exchanges"]
-
-
 @pytest.mark.slow
-def test_four_steps_lead_from_a_bare_machine_to_results(tmp_path: Path) -> None:
+def test_four_steps_lead_from_a_bare_machine_to_results(tmp_path):
     project = Copy(tmp_path)  # the first: the code is there
-    machine = with_gpus(tmp_path)
-    environment = project.environment | machine | {"DEEPSEEK_API_KEY": "key"}  # the second: tokens
-    environment["PATH"] = os.pathsep.join([machine["PATH"], project.environment["PATH"]])
+    tokens = {"DEEPSEEK_API_KEY": "key", "HF_TOKEN": "given", "HF_HOME": str(tmp_path / "hf")}
+    environment = project.environment | tokens  # the second
+    environment["PATH"] = f"{with_gpus(tmp_path)}{os.pathsep}{environment['PATH']}"
     shutil.copy(ROOT / "profiles" / "laptop.yaml", tmp_path / "profiles")
-
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANGS_S
-        )
 
     with serve(agent_server(lambda body: NOTHING)) as agent_url:
         params = {"profile": "laptop", "tasks": list(TASKS), "methods": ["agent_reinforce"]}
         more = {"seed": 0, "tracking_uri": "sqlite:///mlflow.db"}
         project.write(params | more, "paper", small(agent_url))
-        assert run("dvc", "init", "--no-scm", "-q").returncode == 0
+        project.said_by("dvc", "init", "--no-scm", "-q")
         # The third: what `make repro PROFILE=paper` runs.
-        done = run(sys.executable, "-m", "ttsgraph_flows.repro", "--profile", "paper")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Highs" not in done.stdout
-    assert done.stdout.count("ok       server ") >= 6
-    assert "the cache holds" in done.stdout
+        repro = [sys.executable, "-m", "ttsgraph_flows.repro", "--profile", "paper"]
+        said = said_by(repro, tmp_path, environment)
+    assert "Highs" not in said
+    assert said.count("ok       server ") >= 6
+    assert "the cache holds" in said
     for task in TASKS:
         folder = tmp_path / "results" / "paper" / task / "agent_reinforce"
         archive = pd.read_parquet(folder / "archive.parquet")
         assert set(archive["status"]) == {"ok"}
         assert archive["n_unscored"].sum() == 0
-        assert json.loads((folder / "search.json").read_text())["found_by"].startswith("loop")
         assert (folder / "verdict.json").exists()
-        asked = {each["stage"] for each in exchanges(folder.parent / "start.json")}
-        assert {"family_size", "instances"} <= asked
+        start = json.loads((folder.parent / "start.json").read_text())
+        assert {"family_size", "instances"} <= {each["stage"] for each in start["exchanges"]}
         summary = json.loads((folder / "search.json").read_text())
+        assert summary["found_by"].startswith("loop")
         assert summary["agent_dollars"] > 0
         mlflow = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
         place = mlflow.get_experiment_by_name(f"paper/{task}").experiment_id

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.processes import ran
 from tests.support.project import ROOT
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.runtime import doctor
@@ -27,20 +28,14 @@ def bare(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *command: str, path: str = "/nowhere") -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"PATH": path, "HF_HOME": str(folder / "hf")}
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PATH": "/nowhere", "HF_HOME": str(folder / "hf")}
     env = {key: value for key, value in env.items() if not key.endswith(("_TOKEN", "_API_KEY"))}
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
-
-
-def files(folder: Path) -> set[Path]:
-    return set(folder.rglob("*"))
+    return ran([sys.executable, *command], folder, env)
 
 
 def test_before_anything_is_installed_it_says_what_is_missing(bare: Path) -> None:
-    before = files(bare)
+    before = set(bare.rglob("*"))
     done = run(bare, "-S", str(PREFLIGHT), "paper")  # without any package
     assert done.returncode == 2
     assert "GPU" in done.stdout
@@ -48,7 +43,7 @@ def test_before_anything_is_installed_it_says_what_is_missing(bare: Path) -> Non
     assert "nothing was installed or fetched" in done.stderr
     assert run(bare, "-S", str(PREFLIGHT)).returncode == 0  # the laptop's
     assert run(bare, "-S", str(PREFLIGHT), "no-such").returncode == 2
-    assert files(bare) == before
+    assert set(bare.rglob("*")) == before
 
 
 def test_doctor_is_asked_before_anything_is_started(bare: Path) -> None:
@@ -62,11 +57,9 @@ def test_doctor_is_asked_before_anything_is_started(bare: Path) -> None:
 
 def test_what_a_run_fetches_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = load_profile("paper", ROOT / "profiles")
-    found = [
-        doctor.Finding("GPU 0", True, "80 GiB"),
-        doctor.Finding("weights of gemma-3-1b", False, "not there"),
-        doctor.Finding("questions of mmlu", False, "not there"),
-    ]
+    found = [doctor.Finding("GPU 0", True, "80 GiB")]
+    for subject in ("weights of gemma-3-1b", "questions of mmlu"):
+        found.append(doctor.Finding(subject, False, "not there"))
     monkeypatch.setattr(doctor, "examine", lambda profile: found)
     require_gpus("paper", profile)
     found.append(doctor.Finding("hub token", False, "none"))

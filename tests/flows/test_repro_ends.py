@@ -34,15 +34,8 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def started(project: Project, **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        REPRO,
-        cwd=project.folder,
-        env=project.environment,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-        **options,
-    )
+    options |= {"stdout": subprocess.DEVNULL, "text": True, "start_new_session": True}
+    return subprocess.Popen(REPRO, cwd=project.folder, env=project.environment, **options)
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """What a change calls for, what a warm search finds, and what becomes of the champion."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
+from pathlib import Path
 
 import pytest
 
@@ -82,16 +83,8 @@ def test_the_champion_stays_when_the_newcomer_is_useless_and_it_is_tried_once(pr
 def test_two_triggers_at_once_make_one_search_and_a_strong_newcomer_becomes_the_champion(project):
     project.settings["pool"][STRONG] = project.whole_pool[STRONG]
     project.save()
-    outcomes = []
-    threads = [
-        threading.Thread(target=lambda: outcomes.append(research.research.fn("math")))
-        for _ in range(2)
-    ]
-    with chdir(project.folder):
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    with chdir(project.folder), ThreadPoolExecutor() as threads:
+        outcomes = [*threads.map(research.research.fn, ["math"] * 2)]
     assert sorted(outcome["plan"] for outcome in outcomes) == ["nothing", "warm"]
     (outcome,) = [outcome for outcome in outcomes if outcome["plan"] == "warm"]
     assert (outcome["champion"], outcome["promoted"]) == ("math/2", True), outcome
@@ -106,9 +99,7 @@ def test_the_new_version_has_a_whole_lineage_back_to_the_version_it_replaced(pro
         assert walked.record.warm_from == "math/1"
         assert STRONG in walked.record.models
         assert ("replaces", "math/1") in {(link.name, link.subject) for link in walked.links}
-        (project.folder / "research" / "simulated-small" / "math" / "archive.parquet").write_bytes(
-            b"forged"
-        )
+        Path("research/simulated-small/math/archive.parquet").write_bytes(b"forged")
         assert "not what DVC recorded" in lineage("math@champion", project.uri).broken[0].detail
 
 

@@ -1,7 +1,5 @@
 """`make repro SEED=n`: the whole run from another seed, in a folder of its own."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -9,9 +7,7 @@ from tests.support.simulated_project import SimulatedProject
 
 
 @pytest.mark.slow
-def test_a_seed_is_run_whole_in_its_own_folder_and_the_project_stays_as_it_was(
-    tmp_path: Path,
-) -> None:
+def test_a_seed_is_run_whole_in_its_own_folder_and_the_project_stays_as_it_was(tmp_path):
     project = SimulatedProject(tmp_path / "project")
     params = (project.folder / "params.yaml").read_text()
     before = {path.name for path in project.folder.iterdir()}

@@ -11,15 +11,11 @@ import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import psutil
@@ -27,6 +23,7 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
+from tests.support.processes import HANGS_S, all_below, called, wait_until
 from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.stages.bookkeeping import BOOKKEEPING, FOLDER
@@ -45,44 +42,6 @@ OF_THIS_RUN = (FOLDER, "spent")
 """Which run in MLflow it is, and what this very run took and paid rather than what it found."""
 
 
-@dataclass
-class Running:
-    """A `make repro` under way; `began` gets each stage."""
-
-    process: subprocess.Popen[str]
-    began: SimpleQueue[str] = field(default_factory=SimpleQueue)
-    said: list[str] = field(default_factory=list)
-
-    def listen(self) -> None:
-        """Follow what it prints to its end."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line)
-            if line.startswith("Running stage '"):
-                stage = line.removeprefix("Running stage '").partition("'")[0].partition("@")[0]
-                self.began.put(stage)
-
-    def wait_for(self, stage: str) -> bool:
-        """Until this stage begins; False when the run ends without it."""
-        if stage == BEGIN:
-            return True
-        while self.process.poll() is None or not self.began.empty():
-            with contextlib.suppress(Empty):
-                if self.began.get(timeout=0.2) == stage:
-                    return True
-        return False
-
-    def kill(self) -> None:
-        """End everything that runs in its folder at once, as a power cut does."""
-        group = psutil.Process(self.process.pid)
-        with contextlib.suppress(psutil.NoSuchProcess):
-            group.suspend()  # starts nothing any more
-        for process in [*group.children(recursive=True), group]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-
 class Tortured(SimulatedProject):
     """A project that can be started, killed, emptied and looked at."""
 
@@ -92,37 +51,17 @@ class Tortured(SimulatedProject):
         self.save()
 
     @contextlib.contextmanager
-    def start(self, own_server: bool = False) -> Iterator[Running]:
+    def start(self, own_server: bool) -> Iterator[subprocess.Popen[bytes]]:
         """Begin to rebuild, with a Prefect server of its own or that of the tests."""
-        environment = {**self.environment, "DVC_NO_ANALYTICS": "1"}  # its daemon stays for a while
+        env = self.environment | {"DVC_NO_ANALYTICS": "1"}  # its daemon stays for a while
         if own_server:
-            environment.pop("PREFECT_API_URL", None)
-        process = subprocess.Popen(
-            COMMAND,
-            cwd=self.folder,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        running = Running(process)
-        listener = threading.Thread(target=running.listen)
-        listener.start()
-        try:
-            yield running
-        finally:
-            if process.poll() is None:
-                running.kill()
-            listener.join()
-
-    def repro(self) -> str:
-        """Rebuild to the end; returns what was printed."""
-        with self.start() as running:
-            running.process.wait(1800)  # seconds; it takes minutes where the machine is busy
-        said = "".join(running.said)
-        assert running.process.returncode == 0, said
-        return said
+            env.pop("PREFECT_API_URL", None)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(COMMAND, cwd=self.folder, env=env, **quiet) as process:
+            try:
+                yield process
+            finally:
+                kill(process)
 
     def outcome(self) -> dict[str, Any]:
         """Everything that a rebuilding has to bring back as it was."""
@@ -141,15 +80,12 @@ class Tortured(SimulatedProject):
         with self.registry() as registry:
             versions = registry.versions("math")
         aliases = {alias: version.label for version in versions for alias in version.aliases}
-        history = [
-            client.get_metric_history(versions[0].run_id, f"{split}/n_scored")
+        steps = [
+            metric.step
             for split in ("train", "val")
+            for metric in client.get_metric_history(versions[0].run_id, f"{split}/n_scored")
         ]
-        return (
-            sorted(metric.step for metrics in history for metric in metrics),
-            aliases,
-            [v.label for v in versions],
-        )
+        return sorted(steps), aliases, [version.label for version in versions]
 
 
 def essence(path: Path) -> Any:
@@ -168,40 +104,48 @@ def essence(path: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Any]]:
+def undisturbed(tmp_path_factory):
     """What a rebuilding ends with, in files and MLflow."""
     project = Tortured(tmp_path_factory.mktemp("undisturbed"))
     with one_prefect_server(project.folder / "server"):
-        project.repro()
+        project.said_by(*COMMAND)
         outcome = project.outcome()
         assert {"questions.parquet", "index.html"} <= {Path(path).name for path in outcome}
         yield outcome, project.recorded()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End everything that runs below a process at once, as a power cut does."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        group = psutil.Process(process.pid)
+        group.suspend()  # starts nothing any more
+        for each in [*group.children(recursive=True), group]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+    process.wait()
+
+
+def stage_of(process: subprocess.Popen[bytes]) -> str:
+    """What a rebuilding is at."""
+    below = all_below(process.pid)
+    # The later first: one's name begins as another's.
+    here = (name for name in STAGES[::-1] if called(below, f"ttsgraph_flows.{name}"))
+    return next(here, BEGIN)
 
 
 def end_in(project: Tortured, stage: str, moment: float, own_server: bool) -> str | None:
     """Start to rebuild, and kill it this many seconds after the stage has begun; returns the stage
     that was under way then, None when it had ended by itself.
     """
-    with project.start(own_server) as running:
-        if not running.wait_for(stage):
-            return None
+    with project.start(own_server) as process:
+        wait_until(lambda: process.poll() is not None or stage_of(process) == stage, HANGS_S)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            running.process.wait(moment)
+            process.wait(moment)
             return None
-        running.kill()
-        if running.process.returncode == 0:
-            return None
-    while not running.began.empty():
-        stage = running.began.get()
-    return stage
+        return stage_of(process)
 
 
-def torture(
-    folder: Path,
-    undisturbed: tuple[dict[str, Any], Any],
-    stages: Sequence[str],
-    chance: random.Random,
-) -> Counter[str]:
+def torture(folder, undisturbed, stages, chance):
     """Rebuild once, killed in each of these stages on the way; returns how often in which."""
     outcome, recorded = undisturbed
     project = Tortured(folder)
@@ -210,19 +154,17 @@ def torture(
         moment = chance.uniform(0.0, SHORT_S)
         killed = end_in(project, stage, moment, stage in (BEGIN, STAGES[0]))
         kills.update([killed] if killed else [])
-    project.repro()
+    project.said_by(*COMMAND)
     found = project.outcome()
     assert sorted(found) == sorted(outcome)
     assert [name for name in found if found[name] != outcome[name]] == []
     assert project.recorded() == recorded
-    assert "up to date" in project.repro()
+    assert "up to date" in project.said_by(*COMMAND)
     return kills
 
 
 @pytest.mark.slow
-def test_a_rebuilding_killed_in_three_stages_ends_with_the_same_files(
-    tmp_path: Path, undisturbed: Any
-) -> None:
+def test_a_rebuilding_killed_in_three_stages_ends_with_the_same_files(tmp_path, undisturbed):
     kills = torture(
         tmp_path, undisturbed, ["init_instances", "search", "evaluate"], random.Random(3)
     )
@@ -230,9 +172,7 @@ def test_a_rebuilding_killed_in_three_stages_ends_with_the_same_files(
 
 
 @pytest.mark.long
-def test_thirty_kills_over_all_stages_end_with_the_same_files(
-    tmp_path: Path, undisturbed: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_thirty_kills_over_all_stages_end_with_the_same_files(tmp_path, undisturbed, capsys):
     chance = random.Random(4)
     kills: Counter[str] = Counter()
     for number in range(2 * KILLS):
@@ -243,7 +183,6 @@ def test_thirty_kills_over_all_stages_end_with_the_same_files(
         least = sorted([BEGIN, *STAGES], key=lambda stage: kills[stage])[:wanted]
         stages = [stage for stage in (BEGIN, *STAGES) if stage in least]
         folder = tmp_path / str(number)
-        folder.mkdir()
         kills += torture(folder, undisturbed, stages, chance)
         shutil.rmtree(folder)
         with capsys.disabled():

@@ -43,23 +43,16 @@ def registered(registry, number, promote="better", tested=UNTESTED):
     changes = {"deploy": deploy, "tasks": {task: profile.tasks["math"]}}
     graph = graph_of("fuser", *["small"] * number)
     deployed = DeployedVersion(task, graph, profile.model_copy(update=changes), tested=tested)
-    digests = ("bundle_sha256", "settings_sha256", "prompt_sha256", "agent_prompts_sha256")
+    texts = ("bundle_sha256", "settings_sha256", "prompt_sha256", "agent_prompts_sha256")
     record = Provenance(
-        task=task,
-        profile="none",
-        method="random",
-        seed=0,
+        **dict.fromkeys((*texts, "profile", "method"), "none"),
+        **dict.fromkeys(("seed", "candidates", "agent_exchanges"), 0),
+        **{"task": task, "models": {}, "budget": {}, "files": {"results/search.json": "0"}},
         run_id=run.info.run_id,
         graph_hash=graph.content_hash,
-        candidates=0,
-        agent_exchanges=0,
-        files={"results/search.json": "0"},
         dataset=Dataset(path="q", md5="0", source={}, splits={}),
         code=Code(commit=None, changed=False),
-        models={},
-        budget={},
         test=TestResult(accuracy=0.5, low=0.4, high=0.6, questions="q", outcomes={}),
-        **dict.fromkeys(digests, ""),
     )
     version = registry.register(deployed, record)
     seal(registry, version, {"search": record.inputs}, [run.info.run_id])
@@ -128,9 +121,6 @@ def test_served_questions_are_written_for_their_owner_alone(tmp_path):
         book.judge(f"{k:032x}", float(k == 0), str(k + 1) if k else None, 1)
     assert write_served(tmp_path / "served.db", 100, "math", path) == 3
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(row["question"], row["answer"]) for row in rows] == [
-        ("0 + 1", "1"),
-        ("1 + 1", "2"),
-        ("2 + 1", "3"),
-    ]
+    known = {"0 + 1": "1", "1 + 1": "2", "2 + 1": "3"}
+    assert {row["question"]: row["answer"] for row in rows} == known
     assert path.stat().st_mode & 0o777 == 0o600

@@ -4,7 +4,6 @@ whichever processor's linear algebra.
 
 import asyncio
 import shutil
-import subprocess
 import sys
 from contextlib import chdir
 from pathlib import Path
@@ -14,18 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.support.simulated_project import SimulatedProject
+from tests.support.processes import ran
+from ttsgraph.base import errors
 from ttsgraph.base.ending import EXIT_UNVERIFIED
-from ttsgraph.base.errors import (
-    CallFailed,
-    ContextOverflow,
-    DataError,
-    EndpointError,
-    InputError,
-    NoAnswer,
-    PromptRefused,
-    SettingsError,
-)
 from ttsgraph.base.files import md5
 from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
@@ -47,9 +37,9 @@ def request(text: str, replica: int = 0) -> Request:
 OUTCOMES = {
     "a": Completion("1", 3, 1, 0.25, reasoning="so"),
     "bb": Completion("2", 3, 1, 0.25),
-    "broken": CallFailed("m: gone"),
-    "long": ContextOverflow("m: too long"),
-    "refused": PromptRefused("m: refused by its provider: no"),
+    "broken": errors.CallFailed("m: gone"),
+    "long": errors.ContextOverflow("m: too long"),
+    "refused": errors.PromptRefused("m: refused by its provider: no"),
 }
 
 
@@ -64,19 +54,16 @@ class Answering(Client):
 
 
 async def ask(client: Client) -> list[str]:
-    found = []
-    for text in OUTCOMES:
-        try:
-            found.append((await client.complete(request(text))).text)
-        except (CallFailed, NoAnswer) as error:
-            found.append(str(error))
-    return found
+    """What comes of each call: a text, or what its error says."""
+    asked = (client.complete(request(text)) for text in OUTCOMES)
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    return [str(each) if isinstance(each, Exception) else each.text for each in found]
 
 
 CALLS = PUBLISHED / "simulated-small" / "math.parquet"
 
 
-def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_path: Path) -> None:
+def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_path):
     calls: dict[str, Call] = {}
     made = asyncio.run(ask(CachedClient(Answering(), calls=calls)))
     assert made[2:] == [str(OUTCOMES[text]) for text in ("broken", "long", "refused")]
@@ -87,42 +74,36 @@ def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_p
     again = replay.begin(request("a"))
     assert (again.latency_s, again.reasoning, again.cached) == (0.25, "so", True)
     said = r"expected call [0-9a-f]{16} of m \(replica 1, prompt ending 'a'\) among the 5 recorded"
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(errors.DataError, match=said):
         replay.begin(request("a", 1))
     # The same calls are the same bytes in whatever order they were made.
     write_calls(dict(reversed(calls.items())), tmp_path / "other.parquet")
     assert (tmp_path / "other.parquet").read_bytes() == path.read_bytes()
     path.write_text("no")
-    with pytest.raises(DataError, match=r"calls\.parquet: expected recorded calls"):
+    with pytest.raises(errors.DataError, match=r"calls\.parquet: expected recorded calls"):
         read_calls(path)
 
 
-def without_results(project: SimulatedProject, folder: Path) -> Path:
-    """What a fresh clone has: no results, no DVC cache, no MLflow."""
+@pytest.fixture
+def clone(copied, tmp_path):
+    """What a fresh clone has, once calls are published: no results, no DVC cache, no MLflow."""
+    with chdir(copied.folder):
+        assert publish("math") == CALLS
     made = "data results reports calls mlruns mlflow.db* .dvc .ttsgraph"
     left_out = shutil.ignore_patterns(*made.split())
-    shutil.copytree(project.folder, folder, ignore=left_out)
-    return folder
+    return shutil.copytree(copied.folder, tmp_path / "a folder with another name", ignore=left_out)
 
 
-@pytest.fixture
-def clone(copied: SimulatedProject, tmp_path: Path) -> Path:
-    with chdir(copied.folder):
-        publish("math")
-    return without_results(copied, tmp_path / "clone")
+def verified(clone):
+    with chdir(clone):
+        return verify()
 
 
 @pytest.mark.slow
 class TestVerify:
-    def test_every_hash_is_reproduced_in_a_folder_of_another_name(
-        self, copied: SimulatedProject, tmp_path: Path
-    ) -> None:
-        with chdir(copied.folder):
-            published = publish("math")
-        assert published == CALLS
-        folder = without_results(copied, tmp_path / "a folder with another name")
-        before = sorted(folder.rglob("*"))
-        with chdir(folder):
+    def test_every_hash_is_reproduced_in_a_folder_of_another_name(self, clone):
+        before = sorted(clone.rglob("*"))
+        with chdir(clone):
             found = verify()
             written = [out for run in runs_of(load_params(), "math") for out in run.outputs]
         assert [*found] == ["math", "report"]
@@ -130,19 +111,16 @@ class TestVerify:
         assert found["math"].equal[Equality.BYTES] == len(written)
         assert not found["math"].equal[Equality.DIGITS]
         assert exit_code(found) == 0
-        assert sorted(folder.rglob("*")) == before
+        assert sorted(clone.rglob("*")) == before
 
-    def test_a_missing_call_and_a_changed_answer_are_named(
-        self, copied: SimulatedProject, clone: Path
-    ) -> None:
+    def test_a_missing_call_and_a_changed_answer_are_named(self, copied, clone):
         path = clone / CALLS
         calls = read_calls(path)
         used_first = sorted(
             read_calls(copied.folder / "calls" / "simulated-small" / "math" / "profile.parquet")
         )
-        write_calls({key: call for key, call in calls.items() if key != used_first[0]}, path)
-        with chdir(clone):
-            found = verify()
+        write_calls({key: calls[key] for key in calls if key != used_first[0]}, path)
+        found = verified(clone)
         assert exit_code(found) == EXIT_UNVERIFIED
         assert found["math"].wrong == []
         why = found["math"].unverified
@@ -150,28 +128,23 @@ class TestVerify:
         assert "record again with `make repro`" in why
         changed = calls | {key: Call("m", Completion("no answer", 1, 1, 9.0)) for key in used_first}
         write_calls(changed, path)
-        with chdir(clone):
-            wrong = verify()["math"].wrong
+        wrong = verified(clone)["math"].wrong
         assert "profile@math: results/simulated-small/math/profile.parquet: " in "; ".join(wrong)
 
-    def test_a_published_result_is_the_recorded_one_and_says_what_the_calls_give(
-        self, clone: Path
-    ) -> None:
+    def test_a_published_result_is_the_recorded_one_and_says_what_the_calls_give(self, clone):
         answers = clone / CALLS.with_suffix("") / "random" / "answers.parquet"
         before = md5(answers)
         table = pd.read_parquet(answers)
         table.loc[3, "correct"] = not table.loc[3, "correct"]
         table.to_parquet(answers)
-        with chdir(clone):
-            found = verify()
+        found = verified(clone)
         assert exit_code(found) == 2
         (wrong,) = found["math"].wrong
         assert "answers.parquet differs from the recorded file" in wrong
         assert "all tasks" in found["report"].unverified
         lock = clone / "dvc.lock"  # who changes a result may have changed its digest
         lock.write_text(lock.read_text().replace(before, md5(answers)))
-        with chdir(clone):
-            (wrong,) = verify()["math"].wrong
+        (wrong,) = verified(clone)["math"].wrong
         assert "answers.parquet: correct[3] is" in wrong
 
 
@@ -189,28 +162,20 @@ NEWER = [
 @pytest.mark.parametrize(
     "kernel", ["Haswell", *(pytest.param(name, marks=pytest.mark.slow) for name in [*KERNELS][1:])]
 )
-def test_what_counts_is_the_same_under_every_kernel_of_linear_algebra(
-    copied: SimulatedProject, clone: Path, kernel: str
-) -> None:
+def test_what_counts_is_the_same_under_every_kernel_of_linear_algebra(copied, clone, kernel):
     cpu = Path("/proc/cpuinfo").read_text()
     if KERNELS[kernel] not in cpu.split():
         pytest.skip(f"needs a processor with {KERNELS[kernel]}")
     older = {} if kernel == "SkylakeX" else {"NPY_DISABLE_CPU_FEATURES": " ".join(NEWER)}
-    done = subprocess.run(
-        [sys.executable, "-m", "ttsgraph_flows.verify"],
-        cwd=clone,
-        env=copied.environment | older | {"OPENBLAS_CORETYPE": kernel},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    here = copied.environment | older | {"OPENBLAS_CORETYPE": kernel}
+    done = ran([sys.executable, "-m", "ttsgraph_flows.verify"], clone, here)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count(" 0 different") == 2, done.stderr
 
 
 def test_a_task_whose_calls_are_not_here_is_not_verified_nor_is_the_report(
-    clone: Path, ttsgraph, monkeypatch
-) -> None:
+    clone, ttsgraph, monkeypatch
+):
     (clone / CALLS).unlink()
     monkeypatch.chdir(clone)
     done = ttsgraph("verify")
@@ -220,41 +185,38 @@ def test_a_task_whose_calls_are_not_here_is_not_verified_nor_is_the_report(
 
 
 @pytest.mark.slow
-def test_results_of_another_folder_bring_a_champion_without_a_model(
-    copied: SimulatedProject, tmp_path: Path
-) -> None:
+def test_results_of_another_folder_bring_a_champion_without_a_model(copied, tmp_path):
     folder = tmp_path / "here"
     left_out = shutil.ignore_patterns("mlruns", ".ttsgraph", "bookkeeping")
     shutil.copytree(copied.folder, folder, ignore=left_out)
     uri = f"sqlite:///{folder}/mlflow.db"
-    params = folder / "params.yaml"
-    params.write_text(params.read_text().replace(copied.uri, uri))
-    history = folder / "results" / "simulated-small" / "math" / "random" / "history.jsonl"
+    params = (copied.folder / "params.yaml").read_text()
+    (folder / "params.yaml").write_text(params.replace(copied.uri, uri))
+    history = folder / "results/simulated-small/math/random/history.jsonl"
     before = history.read_bytes()
     with chdir(folder):
         shutil.move("mlflow.db", "moved.db")
-        with pytest.raises(InputError, match="away"):  # it is the other folder's
+        with pytest.raises(errors.InputError, match="away"):  # it is the other folder's
             require_own_database(f"sqlite:///{folder}/moved.db")
         assert register() == ["math/1 is the champion of math"]
         assert lineage("math@champion", uri).broken == ()
     assert history.read_bytes() == before
 
 
-def test_a_champion_that_cannot_be_read_here_is_made_again(
-    copied: SimulatedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_champion_that_cannot_be_read_here_is_made_again(copied, monkeypatch):
     def unreadable(*_: object) -> None:
-        raise SettingsError("unknown key 'later'")
+        raise errors.SettingsError("unknown key 'later'")
 
     monkeypatch.setattr(Registry, "deployed", unreadable)
     monkeypatch.setattr(verifying, "recorded_calls", lambda *_: None)
-    with chdir(copied.folder), pytest.raises(InputError, match="expected its recorded calls"):
+    with (
+        chdir(copied.folder),
+        pytest.raises(errors.InputError, match="expected its recorded calls"),
+    ):
         register()
 
 
-def test_a_task_is_published_before_there_is_a_report(
-    copied: SimulatedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_is_published_before_there_is_a_report(copied, monkeypatch):
     with chdir(copied.folder):
         tested = {name: entry for name, entry in read_lock().items() if name != "report"}
         monkeypatch.setattr(verifying, "read_lock", lambda: tested)
@@ -288,21 +250,17 @@ def test_calls_that_were_pulled_are_those_of_dvc_lock(tmp_path, monkeypatch, cap
     ("name", "text"),
     [("dvc.lock", ""), ("dvc.lock", "<<<<<<< HEAD\nstages:\n"), ("dvc.yaml", "stages: 3\n")],
 )
-def test_what_a_merge_left_of_dvcs_files_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
-) -> None:
+def test_what_a_merge_left_of_dvcs_files_is_named(tmp_path, monkeypatch, name, text):
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(text)
-    with pytest.raises(InputError, match=f"{name}.*git checkout"):
+    with pytest.raises(errors.InputError, match=f"{name}.*git checkout"):
         read_lock() if name == "dvc.lock" else stages()
 
 
-def test_what_dvc_cannot_read_is_told_as_dvc_says_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_dvc_cannot_read_is_told_as_dvc_says_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     dvc("init", "--no-scm", "-q")
     Path("dvc.yaml").write_text("stages: {one: {cmd: echo}}\n")
     Path("dvc.lock").write_text("")
-    with pytest.raises(EndpointError, match=r"dvc\.lock"):
+    with pytest.raises(errors.EndpointError, match=r"dvc\.lock"):
         dvc("status")

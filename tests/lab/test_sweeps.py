@@ -15,14 +15,11 @@ PLAN = load(sweeps.Sweeps, ROOT / sweeps.PLAN)
 TABLE = pd.read_csv(ROOT / sweeps.TABLE)
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        pytest.param(record, marks=[pytest.mark.slow] if record.task == "humaneval" else [])
-        for record in PLAN.records
-    ],
-    ids=lambda record: record.name,
-)
+MARKS = {"humaneval": [pytest.mark.slow]}
+RECORDS = [pytest.param(one, id=one.name, marks=MARKS.get(one.task, ())) for one in PLAN.records]
+
+
+@pytest.mark.parametrize("record", RECORDS)
 def test_the_published_table_is_what_the_calls_give(record, monkeypatch):
     monkeypatch.chdir(ROOT)
     rows = pd.DataFrame(sweeps.rows_of(record, load_profile(PLAN.profile), PLAN.seed))

@@ -25,9 +25,7 @@ POOL = pool_of("a", "b")
 FIVE = parallel(["a"] * 5, "b", "fuser")
 
 
-def row(
-    arm: str, label: str, graph: CollaborationGraph, accuracy: float, **more: Any
-) -> dict[str, Any]:
+def row(arm, label, graph, accuracy, **more):
     """A row of test.parquet."""
     known: dict[str, Any] = {"arm": arm, "label": label, "graph": graph.to_json()}
     known |= {"n_nodes": len(graph.nodes)}
@@ -41,10 +39,8 @@ def row(
 ALONE = TableSource(
     "profile.parquet",
     pd.DataFrame(
-        [
-            {"model": "a", "accuracy": 0.87, "n_scored": 200, "budget_units": 1.2},
-            {"model": "b", "accuracy": 0.95, "n_scored": 200, "budget_units": 30.0},
-        ]
+        [("a", 0.87, 200, 1.2), ("b", 0.95, 200, 30.0)],
+        columns=["model", "accuracy", "n_scored", "budget_units"],
     ),
 )
 
@@ -61,15 +57,11 @@ def answer_for(*methods: Any, limit: float = math.inf) -> Recommendation:
     return answer_of(task, POOL, limit)
 
 
-def answer(
-    rows: list[dict[str, Any]], gate: dict[str, Any] | None = None, limit: float = math.inf
-) -> Recommendation:
+def answer(rows, gate=None, limit=math.inf):
     return answer_for(method("random", rows, gate), limit=limit)
 
 
-def against(
-    p: float, found_only: int, rival_only: int, accuracy: float = 0.87, **more: Any
-) -> dict[str, Any]:
+def against(p, found_only, rival_only, accuracy=0.87, **more):
     paired: dict[str, Any] = {"p_differs": p, "found_only": found_only, "rival_only": rival_only}
     return row("single", "a", single("a"), accuracy, **paired, **more)
 

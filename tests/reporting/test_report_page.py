@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from contextlib import chdir
 from functools import cache
 from html import unescape
@@ -31,7 +31,7 @@ class Words(HTMLParser):
     from, and the rest, but for commands and texts of models.
     """
 
-    SILENT = ("script", "style", "svg", "title", "select")
+    SILENT = frozenset(("script", "style", "svg", "title", "select"))
     VOID = ("meta", "input", "br", "link")
 
     def __init__(self) -> None:
@@ -51,16 +51,13 @@ class Words(HTMLParser):
 
     def handle_data(self, text: str) -> None:
         here = self.open[-1][1] if self.open else {}
-        around = {name: value for _, attributes in self.open for name, value in attributes.items()}
+        around = ChainMap(*(attributes for _, attributes in self.open))
+        silent = self.SILENT.intersection(tag for tag, _ in self.open) or "data-texts" in around
         if "data-row" in around and text.strip():
             self.rows[around["data-row"]].append(text.strip())
         if "data-at" in here or "data-constant" in here:
             self.figures.append((here, text))
-        elif (
-            not any(tag in self.SILENT for tag, _ in self.open)
-            and "data-texts" not in around
-            and "commands" not in (here.get("class") or "")
-        ):
+        elif not silent and "commands" not in (here.get("class") or ""):
             self.rest.append(text)
 
 

@@ -37,18 +37,15 @@ def test_colours_stand_out_from_the_page_and_words_can_be_read(theme):
 @pytest.mark.parametrize("metric", ["flops", "dollars", "runtime", "one of a user's own"])
 def test_the_first_plot_has_a_name_at_every_point_and_scores_of_the_test_alone(metric):
     """The strongest graph made by hand among them; equal scores don't cover their names."""
-    frame = pd.DataFrame(
-        {
-            "arm": ["found", "single", "self_consistency", "fixed_topology", "team"],
-            "label": ["found graph", "a", "majority of 3 x a", "family: 4 x b", "theirs"],
-            "graph_hash": list("fsmpt"),
-            "accuracy": [0.8, 0.7, 0.79, 0.79, float("nan")],
-            "accuracy_low": 0.6,
-            "accuracy_high": 0.9,
-            "n_scored": [100, 100, 100, 100, 0],
-            "budget_units": [3.0, 1.0, 3.0, 3.0, 2.0],
-        }
-    )
+    rows = [
+        ("found", "found graph", "f", 0.8, 100, 3.0),
+        ("single", "a", "s", 0.7, 100, 1.0),
+        ("self_consistency", "majority of 3 x a", "m", 0.79, 100, 3.0),
+        ("fixed_topology", "family: 4 x b", "p", 0.79, 100, 3.0),
+        ("team", "theirs", "t", float("nan"), 0, 2.0),
+    ]
+    columns = ["arm", "label", "graph_hash", "accuracy", "n_scored", "budget_units"]
+    frame = pd.DataFrame(rows, columns=columns).assign(accuracy_low=0.6, accuracy_high=0.9)
     test = TableSource("test.parquet", frame)
     method = SimpleNamespace(test=test, finder="found by random")
     task: Any = SimpleNamespace(name="math", methods=[method])
@@ -113,18 +110,16 @@ def test_a_router_is_drawn_where_it_decides_with_the_share_of_each_branch():
     assert ">75 %</text>" in graph_svg(ROUTE, pool_of("k", "m"))
 
 
-@pytest.mark.parametrize(
-    ("name", "columns"),
-    [
-        ("trajectory", {*Trajectory.columns}),
-        ("comparison", {*Evaluations.columns, "task", "method", "what"}),
-    ],
-)
-def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(name, columns):
+DRAWN = {"trajectory": {*Trajectory.columns}}
+DRAWN |= {"comparison": {*Evaluations.columns, "task", "method", "what"}}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(name):
     template = (ROOT / ".dvc" / "plots" / f"{name}.json").read_text()
     assert f"template: {name}\n" in (ROOT / "dvc.yaml").read_text()
     fields = set(re.findall(r'"(?:field)": "(\w+)"', template))
-    assert {"rev"} < fields <= columns | {"rev"}
+    assert {"rev"} < fields <= DRAWN[name] | {"rev"}
     filled = template.replace('"<DVC_METRIC_DATA>"', "[]").replace("<DVC_METRIC_TITLE>", name)
     assert "<DVC_" not in filled
     assert vl_convert.vegalite_to_vega(filled)["marks"]

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 
 from lab import python_path
 from tests.support.background import background
+from tests.support.processes import ran, said_by
 from tests.support.project import ROOT
 from tests.support.service import ALONE, PoolStub, chat, pooled, post, profile_of
 from ttsgraph.deployment.bundle import DeployedVersion
@@ -56,14 +56,12 @@ def test_the_image_has_what_it_copies_and_leaves_no_root():
 
 def test_linters_take_the_image_and_the_unit(tmp_path):
     if linter := shutil.which("hadolint", path=BIN):
-        done = subprocess.run([linter, DEPLOY / "Dockerfile"], capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (0, "")
+        assert said_by([linter, str(DEPLOY / "Dockerfile")]) == ""
     if verifier := shutil.which("systemd-analyze"):
         # What it starts is not on this machine; a command that is takes its place.
         unit = tmp_path / "ttsgraph.service"
         unit.write_text(UNIT.replace("/srv/ttsgraph/.venv/bin/ttsgraph", "/bin/true"))
-        done = subprocess.run([verifier, "verify", unit], capture_output=True, text=True)
-        assert "ttsgraph.service" not in done.stderr
+        assert "ttsgraph.service" not in ran([verifier, "verify", str(unit)]).stderr
 
 
 def test_the_manifest_probes_what_the_server_answers():

@@ -3,7 +3,6 @@
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -25,7 +24,7 @@ SLOW = UNHURRIED + OTHERS
 
 
 @pytest.fixture(scope="module")
-def plain(prefect: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DocsProject]:
+def plain(prefect, tmp_path_factory):
     """A copy of the project in which nothing has been run."""
     with serve(STUB) as url:
         project = DocsProject(tmp_path_factory.mktemp("plain"), url)
@@ -34,7 +33,7 @@ def plain(prefect: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
 
 
 @pytest.fixture(scope="module")
-def built(plain: DocsProject, tmp_path_factory: pytest.TempPathFactory) -> DocsProject:
+def built(plain, tmp_path_factory):
     """A copy after `make repro`."""
     project = plain.copy(tmp_path_factory.mktemp("built"))
     project.type("make repro")
@@ -42,9 +41,7 @@ def built(plain: DocsProject, tmp_path_factory: pytest.TempPathFactory) -> DocsP
 
 
 @pytest.mark.parametrize("page", [*QUICK, *(pytest.param(p, marks=pytest.mark.slow) for p in SLOW)])
-def test_a_page_does_what_it_says(
-    page: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_a_page_does_what_it_says(page, request, tmp_path):
     made: DocsProject = request.getfixturevalue("built" if page in OTHERS else "plain")
     project = made.copy(tmp_path)
     try:
@@ -70,14 +67,14 @@ LEFT = {"docs/extend.md": a_task, "docs/own-models.md": a_model}
 """What the recipes of a page leave."""
 
 
-def test_what_is_not_run_is_on_a_page() -> None:
+def test_what_is_not_run_is_on_a_page():
     assert set(NOT_RUN) <= {
         command for page in PAGES for block in blocks_of(page) for command in block.commands
     }
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     """The documentation as a site; its links are checked."""
     folder = tmp_path_factory.mktemp("site")
     text = (ROOT / "zensical.toml").read_text()
@@ -92,7 +89,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_the_site_has_every_page_and_fetches_nothing_from_elsewhere(site: Path) -> None:
+def test_the_site_has_every_page_and_fetches_nothing_from_elsewhere(site):
     pages = {str(path.relative_to(site)) for path in site.rglob("*.html")}
     documented = [Path(page) for page in PAGES if page.startswith("docs/")]
     assert {page.with_suffix(".html").name for page in documented} <= pages

@@ -28,16 +28,16 @@ def test_every_generated_block_is_what_the_records_give(page: Path) -> None:
         assert readme.page_of(page) == page.read_text()
 
 
-@pytest.mark.parametrize(
-    ("record", "lock"),
-    [
-        (str(readme.ANSWERS), "dvc.lock"),
-        ("published/coder/answers.json", "published/coder/lock.yaml"),
-    ],
-)
-def test_a_recorded_answer_is_that_of_its_run(record: str, lock: str) -> None:
+LOCKS = {
+    str(readme.ANSWERS): "dvc.lock",
+    "published/coder/answers.json": "published/coder/lock.yaml",
+}
+
+
+@pytest.mark.parametrize("record", LOCKS)
+def test_a_recorded_answer_is_that_of_its_run(record: str) -> None:
     told = shipped(record)
-    stages = yaml.safe_load(shipped(lock))["stages"]
+    stages = yaml.safe_load(shipped(LOCKS[record]))["stages"]
     kept = {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", ())}
     path = f"reports/{json.loads(told)['profile']}/answers.json"
     assert kept[path] == hashlib.md5(told).hexdigest()

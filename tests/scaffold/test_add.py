@@ -1,7 +1,6 @@
 """Models and questions that are added to a project: looked at first, and all else in it stays."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,18 +30,18 @@ def sums(count: int) -> str:
 
 
 @pytest.fixture
-def stub() -> StubServer:
+def stub():
     return StubServer(("org/stub", "org/other"), skill=1.0)
 
 
 @pytest.fixture
-def url(stub: StubServer) -> Iterator[str]:
+def url(stub):
     with serve(stub) as base_url:
         yield base_url
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Path:
+def project(tmp_path, monkeypatch, url):
     (tmp_path / "profiles").mkdir()
     (tmp_path / "inputs").mkdir()
     (tmp_path / "inputs" / "sums.jsonl").write_text(sums(20))
@@ -57,7 +56,7 @@ def comments(text: str) -> list[str]:
     return [line.partition("#")[2] for line in text.splitlines() if "#" in line]
 
 
-def test_questions_become_a_task_whose_costs_are_known(project: Path, stub: StubServer) -> None:
+def test_questions_become_a_task_whose_costs_are_known(project, stub):
     before = (project / "profiles" / "mine.yaml").read_text()
     output = done("add", "--questions", "bills.jsonl", "--name", "invoices")
     assert "16 for the search, 8 for validation, 16 for the test" in output
@@ -76,9 +75,7 @@ def test_questions_become_a_task_whose_costs_are_known(project: Path, stub: Stub
     assert done("estimate", "--task", "invoices").count("\n") == 3
 
 
-def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(
-    project: Path, stub: StubServer, url: str
-) -> None:
+def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(project, stub, url):
     more = {"revision": "5f0b02c", "query": {"debug": ""}}
     options = ("--model", "other", "--set", json.dumps(FACTS | more), *PRICES, "--key-env", "")
     output = done("add", "--url", url, *options, "--profile", "mine")
@@ -93,8 +90,8 @@ def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(
 
 
 def test_a_folder_is_filled_in_any_order_and_what_is_asked_for_counts_as_spent(
-    project: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    project, url, monkeypatch
+):
     def spent() -> float:
         return json.loads(Path(".ttsgraph/spent.json").read_text())["dollars"]
 
@@ -113,8 +110,8 @@ def test_a_folder_is_filled_in_any_order_and_what_is_asked_for_counts_as_spent(
 
 
 def test_a_model_whose_cost_is_not_known_or_that_does_not_answer_changes_nothing(
-    project: Path, url: str, stub: StubServer
-) -> None:
+    project, url, stub
+):
     before = (project / "profiles" / "mine.yaml").read_text()
     stub.misbehave = lambda count, body: (400, {}, "no") if "other" in body["model"] else None
     for model, more, named in (
@@ -130,12 +127,9 @@ def test_a_model_whose_cost_is_not_known_or_that_does_not_answer_changes_nothing
 
 
 class TestSettingsText:
-    def text(self, folder: Path, content: str) -> SettingsText:
-        (folder / "p.yaml").write_bytes(content.encode())
-        return SettingsText(folder / "p.yaml")
-
-    def test_a_file_that_changed_meanwhile_is_left_alone(self, tmp_path: Path) -> None:
-        text = self.text(tmp_path, PROFILE)
+    def test_a_file_that_changed_meanwhile_is_left_alone(self, tmp_path):
+        (tmp_path / "p.yaml").write_text(PROFILE)
+        text = SettingsText(tmp_path / "p.yaml")
         text.require_unchanged()
         (tmp_path / "p.yaml").write_text("other")
         with pytest.raises(DataError, match="nothing was written"):
@@ -153,14 +147,14 @@ class TestSettingsText:
         )
     )
     @example({"_": {"-_": None, "._": "+.", "1_": "0x", "-.inf": ".nan"}})
-    def test_what_is_added_is_what_is_read(self, entry: dict[str, object]) -> None:
+    def test_what_is_added_is_what_is_read(self, entry):
         text = SettingsText(Path("none.yaml"), "a: {}  # of a\n# of b\nb: 1\n")
         text.add("a", "name", entry)
         assert text.plain == {"a": {"name": entry}, "b": 1}
         assert comments(text.text)[-2:] == [" of a", " of b"] or "#" in str(entry)
 
     @pytest.mark.parametrize("name", ["laptop", "coder"])
-    def test_the_profiles_that_ship_keep_settings_and_comments(self, name: str) -> None:
+    def test_the_profiles_that_ship_keep_settings_and_comments(self, name):
         text = SettingsText(ROOT / "profiles" / f"{name}.yaml")
         before = text.plain
         for section in ("pool", "tasks"):

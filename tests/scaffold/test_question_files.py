@@ -69,9 +69,7 @@ def read_as(name: str, path: Path, case: dict[str, Any]) -> tuple[GradedQuestion
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_question_file_is_read_or_refused_with_an_option(
-    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_question_file_is_read_or_refused_with_an_option(name, tmp_path, caplog):
     case = FILES[name]
     path = tmp_path / name
     path.write_bytes(content(case))
@@ -107,7 +105,7 @@ SHEETS = {
 
 
 @pytest.mark.parametrize("name", SHEETS)
-def test_a_workbook_or_table_is_read(name: str, tmp_path: Path) -> None:
+def test_a_workbook_or_table_is_read(name, tmp_path):
     answers, notes, kind, golds = SHEETS[name]
     asked = [f"What is {k} + 1?" for k in range(COUNT)]
     path = tmp_path / name
@@ -126,7 +124,7 @@ def test_a_workbook_or_table_is_read(name: str, tmp_path: Path) -> None:
     assert [q.answer for q in read] == (golds or [str(k + 1) for k in range(COUNT)])
 
 
-def test_any_of_several_answers_is_right(tmp_path: Path) -> None:
+def test_any_of_several_answers_is_right(tmp_path):
     name = "several-ideals.jsonl"
     (tmp_path / name).write_bytes(content(FILES[name]))
     found, read = read_as(name, tmp_path / name, FILES[name])
@@ -135,16 +133,14 @@ def test_any_of_several_answers_is_right(tmp_path: Path) -> None:
     assert {answer: task.grade(read[1], answer) for answer in grades} == grades
 
 
-def test_a_workbook_without_its_package_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_workbook_without_its_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
     (tmp_path / "q.xlsx").write_bytes(b"PK")
     with pytest.raises(InputError, match=r"ttsgraph\[excel\]"):
         look_at(QuestionSource(tmp_path / "q.xlsx"))
 
 
-def test_a_very_long_file_is_looked_at_in_part(tmp_path: Path) -> None:
+def test_a_very_long_file_is_looked_at_in_part(tmp_path):
     rows = "".join(f"{k} + 1?,{k + 1}\n" for k in range(12_000))
     (tmp_path / "q.csv").write_text(f"question,answer\n{rows}")
     found = look_at(QuestionSource(tmp_path / "q.csv"))

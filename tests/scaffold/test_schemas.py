@@ -4,7 +4,6 @@ import ast
 import inspect
 import itertools
 import json
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -20,7 +19,7 @@ FILES = (ROOT / "params.yaml", *sorted((ROOT / "profiles").glob("*.yaml")))
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_every_setting_says_what_it_means(name: str) -> None:
+def test_every_setting_says_what_it_means(name):
     (definition,) = ast.parse(inspect.getsource(MODELS[name])).body
     assert isinstance(definition, ast.ClassDef)
     told = {"kind"}  # a literal that says which of several sections it is
@@ -33,8 +32,8 @@ def test_every_setting_says_what_it_means(name: str) -> None:
 
 
 def test_the_schemas_take_the_files_that_name_them_and_refuse_a_key_that_is_not_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     done("schema")
     for file in FILES:

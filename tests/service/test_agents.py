@@ -1,7 +1,6 @@
 """An agent framework on a served graph: its loop runs as on the last node's model alone."""
 
 import asyncio
-import importlib.util
 
 import openai
 import pytest
@@ -9,15 +8,10 @@ import pytest
 from tests.support.acting import acts
 from tests.support.service import NAME, PoolStub, deployed, graph_of, pooled
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("agents") is None, reason="no openai-agents (the extra dev has it)"
-)
-
 
 def run_agent(kind, url, model):
     """What an agent with one tool says, and the cities that it asked the tool for."""
-    import agents
-
+    agents = pytest.importorskip("agents", reason="no openai-agents (the extra dev has it)")
     agents.set_tracing_disabled(True)
     asked = []
 

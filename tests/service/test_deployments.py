@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import openai
@@ -13,19 +13,10 @@ import pandas as pd
 import pytest
 
 from lab import python_path
+from tests.support.background import answers
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, ROOT
-from tests.support.service import (
-    NAME,
-    Shelf,
-    ask,
-    chat,
-    client_of,
-    graph_of,
-    post,
-    profile_of,
-    serving,
-)
+from tests.support.service import NAME, Shelf, ask, chat, graph_of, post, profile_of, serving
 from ttsgraph.base.errors import DeploymentError, EndpointError, InputError
 from ttsgraph.deployment.bundle import DeployedVersion, Rung, front_of
 from ttsgraph.graphs import topologies
@@ -75,17 +66,15 @@ def test_a_name_is_followed_and_kept_while_its_registry_or_new_version_cant_be_h
 def test_requests_under_way_end_on_the_version_they_began_with(shelf, pool):
     with serving(shelf) as service:
         pool.holds = lambda body: body["model"] == "large"
-        answers = []
-        waiting = threading.Thread(target=lambda: answers.append(ask(service.url)))
-        waiting.start()
-        wait_until(lambda: pool.holding == 1)
-        shelf.versions[NAME] = DeployedVersion("math", NEW, profile_of(pool.url), (), "2")
-        service.refresh()
-        assert version_of(ask(service.url)) == "2"
-        assert answers == []
-        pool.release()
-        waiting.join(HANGS_S)
-        assert version_of(answers[0]) == "1"
+        with ThreadPoolExecutor() as threads:
+            waiting = threads.submit(ask, service.url)
+            wait_until(lambda: pool.holding == 1)
+            shelf.versions[NAME] = DeployedVersion("math", NEW, profile_of(pool.url), (), "2")
+            service.refresh()
+            assert version_of(ask(service.url)) == "2"
+            assert not waiting.done()
+            pool.release()
+            assert version_of(waiting.result()) == "1"
 
 
 def test_a_server_that_could_not_answer_does_not_start(shelf):
@@ -118,76 +107,50 @@ def test_a_port_that_is_taken_is_named(shelf):
             serve(shelf, (NAME,), ServiceSettings(port=port))
 
 
-@pytest.fixture
-def command(tmp_path, pool):
-    """`ttsgraph serve` in a folder with a bundle for the stub pool, and without params.yaml."""
-    DeployedVersion("math", OLD, profile_of(pool.url)).write(tmp_path / "blue")
-
-    def start():
-        env = os.environ | {"PYTHONPATH": python_path(ROOT), "TTSGRAPH_API_KEY": ""}
-        full = [sys.executable, "-m", "ttsgraph", "serve", "blue", "--port", "0"]
-        return subprocess.Popen(
-            full, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    return start
-
-
 @pytest.mark.slow
-def test_the_command_serves_a_folder_and_lets_requests_finish_when_told_to_stop(command, pool):
-    with command() as process:
+def test_the_command_serves_a_folder_and_lets_requests_finish_when_told_to_stop(tmp_path, pool):
+    """A folder with a bundle, and without params.yaml."""
+    DeployedVersion("math", OLD, profile_of(pool.url)).write(tmp_path / "blue")
+    env = os.environ | {"PYTHONPATH": python_path(ROOT), "TTSGRAPH_API_KEY": ""}
+    full = [sys.executable, "-m", "ttsgraph", "serve", "blue", "--port", "0"]
+    more = {"cwd": tmp_path, "env": env, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(full, **more) as process:
         try:
             said = process.stdout.readline().split()
-            assert said[:3] == ["serving", "math@blue", "at"], process.stderr.read()
-            url = said[3].rstrip(",")
+            assert said[:3] == ["serving", "math@blue", "at"]
+            url = said[3].rstrip(",").removesuffix("/v1")
             pool.holds = lambda body: True
-            answers = []
-            asking = client_of(url.removesuffix("/v1")).chat.completions.create
-            body = chat(model="math@blue")
-            waiting = threading.Thread(target=lambda: answers.append(asking(**body)))
-            waiting.start()
-            wait_until(lambda: pool.holding == 1)
-            process.send_signal(signal.SIGTERM)
-            port = int(url.split(":")[2].partition("/")[0])
-            wait_until(lambda: not listens(port))
-            pool.release()
-            waiting.join(HANGS_S)
-            assert answers[0].choices[0].message.content == "7"
+            with ThreadPoolExecutor() as threads:
+                asked = threads.submit(post, url, chat(model="math@blue"))
+                wait_until(lambda: pool.holding == 1)
+                process.send_signal(signal.SIGTERM)
+                wait_until(lambda: not answers(f"{url}/healthz"))
+                pool.release()
+            assert asked.result().json()["choices"][0]["message"]["content"] == "7"
             assert process.wait(HANGS_S) == 0
         finally:
             process.kill()
 
 
-def listens(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 GRAPHS = {count: graph_of("voter", *["small"] * count) for count in (1, 2, 3, 4, 5, 6)}
 
 
-def table(rows, **columns):
-    """Rows of nodes -> score; a graph costs as many units as it has answering nodes."""
-    counts = [count for count, _ in rows]
-    return pd.DataFrame(
-        {
-            "graph": [GRAPHS[count].to_json() for count in counts],
-            "graph_hash": [GRAPHS[count].content_hash for count in counts],
-            "budget_units": [float(count) for count in counts],
-            "accuracy": [score for _, score in rows],
-            **columns,
-        }
-    )
+def table(*columns, rows):
+    """Rows that begin with how many nodes answer: a graph costs as many units."""
+    frame = pd.DataFrame(rows, columns=["count", "accuracy", *columns])
+    graphs = frame["count"].map(GRAPHS)
+    frame["graph"] = [graph.to_json() for graph in graphs]
+    frame["graph_hash"] = [graph.content_hash for graph in graphs]
+    return frame.assign(budget_units=frame["count"].astype(float))
 
 
 def test_the_front_links_both_splits_by_the_found_graph():
     # Validation is easier by 20 points: as they stand, its scores would beat all that was tested.
-    candidates = table(
-        [(1, 0.5), (2, 0.6), (3, 0.9), (4, 0.8), (5, 0.95)],
-        split=["val", "train", "val", "val", "val"],
-        status=["ok", "ok", "failed", "ok", "ok"],
-    )
-    tested = table([(4, 0.6), (1, 0.45), (6, 0.62)], arm=["found", "single", "fixed_topology"])
+    rows = [(1, 0.5, "val", "ok"), (2, 0.6, "train", "ok"), (3, 0.9, "val", "failed")]
+    rows += [(4, 0.8, "val", "ok"), (5, 0.95, "val", "ok")]
+    candidates = table("split", "status", rows=rows)
+    rows = [(4, 0.6, "found"), (1, 0.45, "single"), (6, 0.62, "fixed_topology")]
+    tested = table("arm", rows=rows)
     front = front_of(candidates, tested)
     assert [(rung.units, round(rung.ahead, 9), rung.split) for rung in front] == [
         (1.0, -0.15, "test"),  # as it was tested, not as it was validated

@@ -58,9 +58,15 @@ def kept(path, keep="texts", **more):
     return {"feedback": {"keep": keep, "path": str(path / "served.db"), "clients": 1} | more}
 
 
-def say(url, **body):
-    where = f"{url}/v1/feedback"
-    return httpx.post(where, json=body, verify=CERTIFICATES, timeout=HANGS_S)
+def say(url, headers=None, **body):
+    more = {"headers": headers, "verify": CERTIFICATES, "timeout": HANGS_S}
+    return httpx.post(f"{url}/v1/feedback", json=body, **more)
+
+
+def rows(path, columns):
+    """These columns of all served answers."""
+    with sqlite3.connect(path / "served.db") as table:
+        return table.execute(f"select {columns} from served").fetchall()
 
 
 def test_feedback_joins_the_answer_and_makes_it_a_question_for_the_next_search(pool, tmp_path):
@@ -85,8 +91,8 @@ def test_feedback_joins_the_answer_and_makes_it_a_question_for_the_next_search(p
     assert f'ttsgraph_feedback_total{{model="{NAME}"}} 5.0' in figures
     book = tmp_path / "served.db"
     assert stat.S_IMODE(book.stat().st_mode) == 0o600
-    rows = {row["question"]: row["answer"] for row in AnswerLog(book, 10).questions("math")}
-    assert rows == {"3 + 4": "7", "3 + 5": "8", "2 + 5": "7"}
+    known = {row["question"]: row["answer"] for row in AnswerLog(book, 10).questions("math")}
+    assert known == {"3 + 4": "7", "3 + 5": "8", "2 + 5": "7"}
 
 
 def test_what_is_no_feedback_is_an_error_and_changes_nothing(pool, tmp_path):
@@ -102,9 +108,7 @@ def test_what_is_no_feedback_is_an_error_and_changes_nothing(pool, tmp_path):
         ):
             found = say(service.url, **body)
             assert found.status_code == status, (body, found.text)
-    with sqlite3.connect(tmp_path / "served.db") as table:
-        found = table.execute("select question, answer, score from served").fetchall()
-    assert found == [(None, None, 1.0)]
+    assert rows(tmp_path, "question, answer, score") == [(None, None, 1.0)]
 
 
 def test_only_the_key_that_asked_judges_an_answer(pool, tmp_path):
@@ -115,11 +119,8 @@ def test_only_the_key_that_asked_judges_an_answer(pool, tmp_path):
         sent = {key: {"authorization": f"Bearer {key}"} for key in "ab"}
         answer = post(service.url, chat(), **sent["a"]).json()["id"]
         for key, score, status in (("b", 0, 403), ("a", 1, 200), ("b", 0, 403)):
-            body = {"id": answer, "score": score}
-            found = httpx.post(f"{service.url}/v1/feedback", json=body, headers=sent[key])
-            assert found.status_code == status
-    with sqlite3.connect(tmp_path / "served.db") as table:
-        assert table.execute("select score from served").fetchall() == [(1.0,)]
+            assert say(service.url, sent[key], id=answer, score=score).status_code == status
+    assert rows(tmp_path, "score") == [(1.0,)]
 
 
 @pytest.mark.parametrize("kind", ["other", "older", "folder"])
@@ -150,22 +151,18 @@ def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-PAIRS = [name for k in range(20) for name in (f"client {k}", f"client {k}")]
+CLIENTS = {
+    # who asks, how many it takes to decide, and whether it is, by how many scores of each version
+    "a flood beside two": (["a", "a", "b", "b", *["flood"] * 200], 3, False, [4, 4]),
+    "many clients": ([f"client {k // 2}" for k in range(40)], 3, True, [20, 20]),
+    "one, where one is enough": (["one"] * 100, 1, True, [50, 50]),
+}
 
 
-@pytest.mark.parametrize(
-    ("clients", "least", "promoted", "counted"),
-    [
-        (["a", "a", "b", "b", *["flood"] * 200], 3, False, [4, 4]),
-        (PAIRS, 3, True, [20, 20]),
-        (["one"] * 100, 1, True, [50, 50]),
-    ],
-    ids=["a flood beside two", "many clients", "one, where one is enough"],
-)
-def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
-    tmp_path, clients, least, promoted, counted
-):
+@pytest.mark.parametrize("case", CLIENTS)
+def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(tmp_path, case):
     """The challenger is always right and the champion never."""
+    clients, least, promoted, counted = CLIENTS[case]
     book = AnswerLog(tmp_path / "served.db", 10_000)
     for k, client in enumerate(clients):
         version = "3" if k % 2 else "4"
@@ -185,34 +182,26 @@ def test_the_table_keeps_the_last_answers_alone(tmp_path):
     assert [k for k in range(5) if book.find(f"{k:032x}") is not None] == [2, 3, 4]
 
 
-def trial_of(pool, tmp_path, reply, **trial):
-    """A champion and a challenger, asked and judged until the loader is told of a decision."""
-    champion = version(pool, ALONE, "3")
+@pytest.mark.parametrize("better", [True, False])
+def test_a_challenger_is_promoted_if_it_is_better_in_service(pool, tmp_path, monkeypatch, better):
+    """Both are asked and judged until the loader is told of a decision."""
+    if not better:
+        monkeypatch.setattr(Told, "deaf", 1)  # a registry that is away is told later
+    scores = {"3": float(not better), "4": float(better)}
     challenger = version(pool, graph_of("fuser", "small"), "4")
-    shelf = Told(math_champion=champion, math_challenger=challenger)
-    trial = {"share": 0.5} | trial
-    pool.reply = lambda body: "7"
-    with serving(shelf, **kept(tmp_path, "figures", trial=trial)) as service:
+    shelf = Told(math_champion=version(pool, ALONE), math_challenger=challenger)
+    with serving(shelf, **kept(tmp_path, "figures", trial={"share": 0.5})) as service:
         listed = httpx.get(f"{service.url}/v1/models").json()["data"]
         assert [model["id"] for model in listed] == [NAME]
         assert post(service.url, chat(model="math@challenger")).status_code == 404
-        for _ in range(300):
+        for k in range(300):
             found = post(service.url, chat()).json()
-            number = found["ttsgraph"]["model_version"]
-            say(service.url, id=found["id"], score=reply[number])
-            if _ % 10 == 9:
+            say(service.url, id=found["id"], score=scores[found["ttsgraph"]["model_version"]])
+            if k % 10 == 9:
                 service.refresh()
             if shelf.decisions:
                 break
         after = {post(service.url, chat()).json()["ttsgraph"]["model_version"] for _ in range(12)}
-    return shelf, after
-
-
-@pytest.mark.parametrize("better", [True, False])
-def test_a_challenger_is_promoted_if_it_is_better_in_service(pool, tmp_path, monkeypatch, better):
-    if not better:
-        monkeypatch.setattr(Told, "deaf", 1)  # a registry that is away is told later
-    shelf, after = trial_of(pool, tmp_path, {"3": float(not better), "4": float(better)})
     ((task, number, decision),) = shelf.decisions
     assert (task, number, decision.promote) == ("math", "4", better)
     assert decision.reason.startswith("better: 100.0 % of " if better else "worse: ")
@@ -236,8 +225,8 @@ def test_service_that_is_not_what_was_tested_is_an_alert_told_once(
                 say(service.url, id=found["id"], score=score(k))
         service.refresh()
         service.refresh()
-        rows = httpx.get(f"{service.url}/metrics").text.splitlines()
-        return {row.split('"')[1] for row in rows if re.match(r"ttsgraph_drifted{.* 1.0$", row)}
+        figures = httpx.get(f"{service.url}/metrics").text.splitlines()
+        return {row.split('"')[1] for row in figures if re.match(r"ttsgraph_drifted{.* 1.0$", row)}
 
     with serving(shelf, **kept(tmp_path, "figures")) as service:
         assert alerts(lambda body: "7", lambda k: float(k % 10 > 0)) == set()

@@ -43,34 +43,27 @@ def test_a_text_comes_with_its_origin_and_the_usage_of_all_calls(pool):
     assert f'ttsgraph_requests_total{{model="{NAME}",status="200"}} 1.0' in metrics
 
 
-def loop(client, stream=False):
-    """The tool loop as the openai package's guide writes it: every item on the way."""
-    items = [{"role": "user", "content": BOTH}]
-    wanted = {"model": NAME, "input": items, "tools": [TOOL]}
-    while True:
-        if stream:
-            with client.responses.stream(**wanted) as events:
-                answer = events.get_final_response()
-        else:
-            answer = client.responses.create(**wanted)
-        items += [item.model_dump(exclude_none=True, warnings=False) for item in answer.output]
-        calls = [item for item in answer.output if item.type == "function_call"]
-        if not calls:
-            return items, answer.output_text
-        for call in calls:
-            city = json.loads(call.arguments)["city"]
-            result = {"type": "function_call_output", "call_id": call.call_id}
-            items.append(result | {"output": f"21 in {city}"})
-
-
 @pytest.mark.parametrize(("graph", "stream"), [(FUSED, True), (VOTED, False)])
 def test_the_tool_loop_ends_with_the_answer_to_the_results(pool, graph, stream):
+    question = {"role": "user", "content": BOTH}
+
+    def asked(client, *items):
+        wanted = {"model": NAME, "tools": [TOOL], "input": [question, *items]}
+        if not stream:
+            return client.responses.create(**wanted)
+        with client.responses.stream(**wanted) as events:
+            return events.get_final_response()
+
     with deployed(pool, graph) as client:
-        items, said = loop(client, stream)
-    kinds = [item.get("type", "message") for item in items]
-    results = ["function_call"] * 2 + ["function_call_output"] * 2
-    assert kinds == ["message", *results, "message"]
-    assert [json.loads(item["arguments"])["city"] for item in items[1:3]] == ["Paris", "Oslo"]
+        calls = asked(client).output
+        cities = [json.loads(call.arguments)["city"] for call in calls]
+        results = [
+            {"type": "function_call_output", "call_id": call.call_id, "output": f"21 in {city}"}
+            for call, city in zip(calls, cities, strict=True)
+        ]
+        said = asked(client, *calls, *results).output_text
+    assert [call.type for call in calls] == ["function_call"] * 2
+    assert cities == ["Paris", "Oslo"]
     assert said == "It is 21 in Paris and 21 in Oslo."
     _, _, call, *told = pool.bodies[-2 if graph is FUSED else -1]["messages"]
     assert [made["function"]["name"] for made in call["tool_calls"]] == ["get_weather"] * 2

@@ -115,15 +115,15 @@ def test_nobody_waits_for_what_changes_nothing_and_no_deadline_passes(case):
     assert answer.fallback == ([3] if case == "a dead last node" else [])
 
 
-@pytest.mark.parametrize(
-    ("graph", "lost", "tolerance", "said"),
-    [
-        (vote(5), (0, 3, 4), {"quorum": 0.4}, "8"),
-        (parallel(["m", "m", "n"], "n", "fuser"), (1,), {"fallback": True}, "7"),
-    ],
-    ids=["a vote below its quorum", "a fuser"],
-)
-def test_too_little_is_an_error_unless_the_settings_allow_it(graph, lost, tolerance, said):
+TOO_LITTLE = {
+    "a vote below its quorum": (vote(5), (0, 3, 4), {"quorum": 0.4}, "8"),
+    "a fuser": (parallel(["m", "m", "n"], "n", "fuser"), (1,), {"fallback": True}, "7"),
+}
+
+
+@pytest.mark.parametrize("case", TOO_LITTLE)
+def test_too_little_is_an_error_unless_the_settings_allow_it(case):
+    graph, lost, tolerance, said = TOO_LITTLE[case]
     client = Timed(
         lambda r: said if r.model == "n" else "78977"[r.replica],
         fails=lambda r: r.model == "m" and r.replica in lost,

@@ -4,7 +4,7 @@ import http.client
 import json
 import logging
 import re
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -13,7 +13,7 @@ import pytest
 from starlette.responses import JSONResponse
 
 from tests.support.processes import wait_until
-from tests.support.project import HANGS_S, ROOT
+from tests.support.project import ROOT
 from tests.support.service import ALONE, FUSED, NAME, VOTED, ask, chat, client_of, deployed, post
 from ttsgraph.service import app
 
@@ -210,16 +210,14 @@ def test_an_answer_that_takes_too_long_is_given_up_and_the_work_behind_it_stops(
 def test_more_requests_than_places_are_told_to_come_back(pool):
     with deployed(pool, concurrency=1) as url:
         pool.holds = lambda body: True
-        answers = []
-        waiting = threading.Thread(target=lambda: answers.append(ask(url)))
-        waiting.start()
-        wait_until(lambda: pool.holding == 2)
-        refused = post(url, chat())
+        with ThreadPoolExecutor() as threads:
+            waiting = threads.submit(ask, url)
+            wait_until(lambda: pool.holding == 2)
+            refused = post(url, chat())
+            pool.release()
+            assert waiting.result().choices[0].message.content == "7"
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert refused.json()["error"]["code"] == "rate_limit_exceeded"
-        pool.release()
-        waiting.join(HANGS_S)
-        assert answers[0].choices[0].message.content == "7"
         assert post(url, chat()).status_code == 200
         figures = httpx.get(f"{url}/metrics").text
     assert f'ttsgraph_requests_total{{model="{NAME}",status="429"}} 1.0' in figures

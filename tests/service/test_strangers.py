@@ -4,6 +4,7 @@ import json
 import logging
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
@@ -136,14 +137,12 @@ def test_what_does_not_arrive_in_time_is_not_waited_for(pool):
 def test_where_all_connections_have_requests_under_way_a_new_one_is_told_to_come_back(pool, limit):
     with deployed(pool, **{limit: 2}) as url:
         pool.holds = lambda body: True
-        asking = [threading.Thread(target=ask, args=(url,)) for _ in range(2)]
-        for each in asking:
-            each.start()
-        wait_until(lambda: pool.holding == 4)
-        assert b" 503 " in sent(url, HEALTH)
-        pool.release()
-        for each in asking:
-            each.join()
+        with ThreadPoolExecutor() as threads:
+            threads.map(ask, [url] * 2)
+            wait_until(lambda: pool.holding == 4)
+            refused = sent(url, HEALTH)
+            pool.release()
+        assert b" 503 " in refused
         assert b" 200 OK" in sent(url, HEALTH)
 
 

@@ -1,6 +1,5 @@
 """Commands, ports and environments of servers, and the number format on a processor."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,7 @@ def flag(spec: ServerSpec, name: str) -> str:
     return spec.command[spec.command.index(name) + 1]
 
 
-def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path) -> None:
+def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path):
     models = {"a": HostedModel("models/a"), "b/c": HostedModel("models/b")}
     specs = server_specs(VLLM, models, tmp_path)
     assert len({spec.port for spec in specs} - {0}) == 2
@@ -39,7 +38,7 @@ def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path)
         assert {"--model" in spec.command for spec in specs} == {not has_command}
 
 
-def test_a_transformers_server_has_bounded_memory(tmp_path: Path) -> None:
+def test_a_transformers_server_has_bounded_memory(tmp_path):
     models = {
         "a": HostedModel("models/a"),
         "b": HostedModel("models/b", ServeSettings(max_model_len=512)),
@@ -53,7 +52,7 @@ def test_a_transformers_server_has_bounded_memory(tmp_path: Path) -> None:
     assert spec.env["OMP_WAIT_POLICY"] == "passive"
 
 
-def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
+def test_replicas_and_gpus_have_servers_of_their_own(tmp_path):
     models = {
         "big": HostedModel(
             "b", ServeSettings(replicas=1, extra_args=("--x",)), needs={2: NEED}, from_hub=True
@@ -83,9 +82,7 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
         (None, "float32"),
     ],
 )
-def test_the_processor_decides_the_number_format(
-    tmp_path: Path, processor: str | None, format_: str
-) -> None:
+def test_the_processor_decides_the_number_format(tmp_path, processor, format_):
     info = tmp_path / "cpuinfo"
     if processor is not None:
         info.write_text(processor)
@@ -101,26 +98,22 @@ def config(**own: Any) -> SimpleNamespace:
 
 GREEDY = {"temperature": 0.0, "top_p": 0.5}
 OWN = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": False}
+SAMPLED = {
+    "sampled": ({"temperature": 0.9}, {"temperature": 0.9}, (True, 0.9, 1.0, 0)),
+    "greedy": (GREEDY, GREEDY, (False, None, 0.5, 0)),
+    "nothing said": ({}, {}, (True, 1.0, 1.0, 0)),
+    "the model's own": (OWN, {}, (True, 0.6, 0.95, 20)),
+}
 
 
-@pytest.mark.parametrize(
-    ("own", "body", "expected"),
-    [
-        ({"temperature": 0.9}, {"temperature": 0.9}, (True, 0.9, 1.0, 0)),
-        (GREEDY, GREEDY, (False, None, 0.5, 0)),
-        ({}, {}, (True, 1.0, 1.0, 0)),
-        (OWN, {}, (True, 0.6, 0.95, 20)),
-    ],
-    ids=["sampled", "greedy", "nothing said", "the model's own"],
-)
-def test_a_request_is_sampled_as_it_asks(
-    own: dict[str, Any], body: dict[str, Any], expected: tuple[Any, ...]
-) -> None:
+@pytest.mark.parametrize("case", SAMPLED)
+def test_a_request_is_sampled_as_it_asks(case):
+    own, body, expected = SAMPLED[case]
     found = sampling_config(config(**own), body)
     assert (found.do_sample, found.temperature, found.top_p, found.top_k) == expected
 
 
-def test_at_temperature_0_one_token_is_left_where_two_are_as_likely() -> None:
+def test_at_temperature_0_one_token_is_left_where_two_are_as_likely():
     greedy = sampling_config(config(temperature=0.0), {"temperature": 0.0})
     # What is sampled from are the likeliest tokens that make up this share: half of it is too much.
     assert 0 < request_sampling(greedy)["top_p"] < 0.001
@@ -129,7 +122,7 @@ def test_at_temperature_0_one_token_is_left_where_two_are_as_likely() -> None:
     assert request_sampling(drawn) == {"temperature": 0.9, "top_p": 0.8}
 
 
-def test_a_prompt_is_refused_if_its_answer_would_not_fit() -> None:
+def test_a_prompt_is_refused_if_its_answer_would_not_fit():
     assert too_long([1] * 92, config(), 100) is None
     said = "context length is 100 tokens, but the prompt has 93 and 8 are to be generated"
     assert too_long(SimpleNamespace(shape=(1, 93)), config(), 100) == f"maximum {said}"

@@ -57,9 +57,8 @@ def asked(told: Profile, name: str, state: Any) -> list[Completion]:
     calls = [Request(name, "r", messages, Sampling(0.7, 0.9, 16, ("\n",)), k) for k in range(3)]
 
     async def run() -> list[Completion]:
-        async with connect(
-            told, {}, FailurePolicy(max_retries=2, first_wait_s=0.01), state
-        ) as client:
+        policy = FailurePolicy(max_retries=2, first_wait_s=0.01)
+        async with connect(told, {}, policy, state) as client:
             return [await client.complete(call) for call in calls]
 
     return asyncio.run(run())

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from tests.conftest import RealPool
 from tests.support.real import GEMMA, SMOLLM
 from ttsgraph.serving import convert
 
 
 @pytest.fixture
-def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def packaged(tmp_path, monkeypatch):
     """A package that is known and installed, with two small files for weights."""
     folder = tmp_path / "site" / "tiny_weights"
     folder.mkdir(parents=True)
@@ -29,9 +28,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "tiny_weights"
 
 
-def test_a_converted_folder_is_whole_and_has_its_revision(
-    packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_converted_folder_is_whole_and_has_its_revision(packaged, tmp_path, monkeypatch):
     written = []
 
     def write(source: convert.WeightSource, gguf: Path, folder: Path) -> None:
@@ -57,7 +54,7 @@ def test_a_converted_folder_is_whole_and_has_its_revision(
     assert set(written) == {b"GGUF"}
 
 
-def test_a_revision_depends_on_weights_and_template(packaged: str) -> None:
+def test_a_revision_depends_on_weights_and_template(packaged):
     source = convert.SOURCES[packaged]
     plain = replace(source, document_start="")
     revisions = {
@@ -66,9 +63,7 @@ def test_a_revision_depends_on_weights_and_template(packaged: str) -> None:
     assert len(revisions) == 3
 
 
-def test_a_release_is_found_by_name_in_a_folder_and_known_by_its_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_is_found_by_name_in_a_folder_and_known_by_its_bytes(tmp_path, monkeypatch):
     def write(source: convert.WeightSource, gguf: Path, folder: Path) -> None:
         folder.mkdir()
 
@@ -86,7 +81,7 @@ def test_a_release_is_found_by_name_in_a_folder_and_known_by_its_bytes(
 
 
 @pytest.fixture
-def served(real_pool: RealPool) -> dict[str, OpenAI]:
+def served(real_pool):
     return {
         model: OpenAI(base_url=url, api_key="none", timeout=120)
         for model, (url,) in real_pool.urls.items()
@@ -95,20 +90,15 @@ def served(real_pool: RealPool) -> dict[str, OpenAI]:
 
 def say(served: dict[str, OpenAI], model: str, prompt: str) -> tuple[str, int]:
     """The model's likeliest continuation of the line, and the prompt's tokens."""
-    answer = served[model].chat.completions.create(
-        model=model,
-        messages=[{"role": "user", "content": prompt}],
-        temperature=0,
-        max_tokens=8,
-        stop=["\n"],
-    )
-    assert answer.usage is not None
+    messages = [{"role": "user", "content": prompt}]
+    wanted = {"temperature": 0, "max_tokens": 8, "stop": ["\n"]}
+    answer = served[model].chat.completions.create(model=model, messages=messages, **wanted)
     return (answer.choices[0].message.content or "").strip(), answer.usage.prompt_tokens
 
 
 @pytest.mark.models
 @pytest.mark.parametrize("model", [GEMMA, SMOLLM])
-def test_a_served_model_speaks_sense(served: dict[str, OpenAI], model: str) -> None:
+def test_a_served_model_speaks_sense(served, model):
     """Fails where the document's start is missing or doubled, or the prompt is in turns."""
     assert say(served, model, "Italy: Rome\nSpain: Madrid\nFrance:")[0] == "Paris"
     sums = "A: 2 + 2 = 4\nA: 5 + 1 = 6\nA: 3 + 4 = 7\nA: 1 + 2 = 3\n"
@@ -117,10 +107,9 @@ def test_a_served_model_speaks_sense(served: dict[str, OpenAI], model: str) -> N
 
 @pytest.mark.models
 @pytest.mark.parametrize("model", [GEMMA, SMOLLM])
-def test_a_prompt_starts_with_one_document_start(served: dict[str, OpenAI], model: str) -> None:
+def test_a_prompt_starts_with_one_document_start(served, model):
     text = "The capital of France is"
     plain = served[model].completions.create(model=model, prompt=text, temperature=0, max_tokens=8)
     chat, tokens = say(served, model, text)
-    assert plain.usage is not None
     assert tokens == plain.usage.prompt_tokens == 6
     assert plain.choices[0].text.strip().startswith(chat)

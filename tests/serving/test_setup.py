@@ -10,12 +10,13 @@ import pytest
 import yaml
 
 from lab import python_path
+from tests.support.processes import ran
 from tests.support.project import ROOT
 
 pytestmark = pytest.mark.slow
 
 # In place of the Python that makes environments: it notes what it is asked, and makes them empty.
-MAKER = """#!/bin/sh
+MAKER = """
 echo "$@" >> made
 case "$1 $2" in
   "-m venv") mkdir -p "$3/bin" && ln -sf "$PWD/maker" "$3/bin/python";;
@@ -29,23 +30,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("Makefile", "params.yaml"):
         shutil.copy(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
-    for name in ("pyproject.toml", "requirements/constraints.txt", "requirements/serve.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    needed = "pyproject.toml requirements/constraints.txt requirements/serve.txt"
+    for name in (*needed.split(), "pipeline/ttsgraph/serving/convert.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    serving = tmp_path / "pipeline" / "ttsgraph" / "serving"
-    serving.mkdir(parents=True)
-    (serving / "convert.py").touch()
-    (tmp_path / "maker").write_text(MAKER)
-    (tmp_path / "maker").chmod(0o755)
+
     own = tmp_path / ".venv" / "bin"
     own.mkdir(parents=True)
-    (own / "python").write_text(
-        f'#!/bin/sh\nPYTHONPATH={python_path(ROOT)} exec {sys.executable} -P "$@"\n'
-    )
-    for name in ("ttsgraph", "uv"):
-        (own / name).write_text(f"#!/bin/sh\necho {name} $@ >> made\n")
-    for name in ("python", "ttsgraph", "uv"):
-        (own / name).chmod(0o755)
+    python = f'PYTHONPATH={python_path(ROOT)} exec {sys.executable} -P "$@"'
+    noted = {own / name: f"echo {name} $@ >> made" for name in ("ttsgraph", "uv")}
+    for path, script in ({tmp_path / "maker": MAKER, own / "python": python} | noted).items():
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
     (tmp_path / ".venv" / ".ready").touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -53,10 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def make_setup(folder: Path, target: str = "setup") -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
-    command = ["make", target, f"PYTHON={folder / 'maker'}"]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    return ran(["make", target, f"PYTHON={folder / 'maker'}"], folder, environment)
 
 
 def use(folder: Path, profile: str) -> None:
@@ -64,16 +57,8 @@ def use(folder: Path, profile: str) -> None:
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"profile": profile}))
 
 
-def installed_by_hand(folder: Path) -> dict[Path, int]:
-    """A vLLM in the environment of servers; returns what is there, with times."""
-    packages = folder / ".venv-serve" / "lib" / "python3.11" / "site-packages"
-    (packages / "vllm-0.32.0.dist-info").mkdir(parents=True)
-    (folder / ".venv-serve" / "bin").mkdir()
-    (folder / ".venv-serve" / "bin" / "python").touch()
-    return contents(folder)
-
-
 def contents(folder: Path) -> dict[Path, int]:
+    """What is in the environment of servers, with times."""
     return {path: path.stat().st_mtime_ns for path in (folder / ".venv-serve").rglob("*")}
 
 
@@ -99,7 +84,11 @@ def test_a_vllm_that_the_user_installed_is_left_as_it_is(folder, marked):
         (folder / "made").unlink()
         # Older than the list of packages by more than a file system's clock may miss.
         os.utime(folder / ".venv-serve" / ".ready", (0, 0))
-    before = installed_by_hand(folder)
+    packages = folder / ".venv-serve" / "lib" / "python3.11" / "site-packages"
+    (packages / "vllm-0.32.0.dist-info").mkdir(parents=True)
+    (folder / ".venv-serve" / "bin").mkdir()
+    (folder / ".venv-serve" / "bin" / "python").touch()
+    before = contents(folder)
     done = make_setup(folder)
     assert done.returncode == 0, done.stderr
     assert "installed there by hand" in done.stdout

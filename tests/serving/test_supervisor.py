@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,20 +13,18 @@ import pytest
 
 from lab import python_path
 from tests.support.processes import alive, all_below, wait_until
-from tests.support.tiny_server import MakeSpec, processes, served_models, tiny_spec
+from tests.support.tiny_server import processes, served_models, tiny_spec
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import keep
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.serving.placement import HostedModel
 from ttsgraph.serving.servers import ServerSpec, server_specs
-from ttsgraph.serving.supervisor import Urls, in_use, shared_servers
+from ttsgraph.serving.supervisor import in_use, shared_servers
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def shared(
-    folder: Path, specs: Sequence[ServerSpec], timeout_s: float = 30
-) -> AbstractContextManager[Urls]:
+def shared(folder, specs, timeout_s=30):
     models = {spec.model for spec in specs}
     return shared_servers(folder / "servers.json", models, lambda: specs, timeout_s)
 
@@ -55,30 +51,19 @@ sys.stdin.read()
 """
 
 
-def start_user(
-    record: Path, spec: ServerSpec, ending: signal.Signals | str = "input"
-) -> subprocess.Popen[str]:
+def start_user(record, spec, ending="input"):
     described = json.dumps([record, asdict(spec), ending], default=str)
-    return subprocess.Popen(
-        [sys.executable, "-c", USER, described],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
-        cwd=ROOT,
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    more = {"text": True, "env": os.environ | {"PYTHONPATH": python_path(ROOT)}, "cwd": ROOT}
+    return subprocess.Popen([sys.executable, "-c", USER, described], **pipes, **more)
 
 
-def first_line(user: subprocess.Popen[str]) -> str:
-    assert user.stdout is not None
+def first_line(user):
     return user.stdout.readline().strip()
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, "thread"])
-def test_no_process_outlives_its_users(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path, ending: signal.Signals | str
-) -> None:
+def test_no_process_outlives_its_users(make_spec, pids, tmp_path, ending):
     """A server that a process started, which then ends so."""
     spec = make_spec("tiny")
     user = start_user(tmp_path / "servers.json", spec, ending)
@@ -95,7 +80,7 @@ def test_no_process_outlives_its_users(
     assert not any(map(alive, processes(pids)))
 
 
-def test_servers_stay_until_their_last_user_ends(tmp_path: Path, pids: Path) -> None:
+def test_servers_stay_until_their_last_user_ends(tmp_path, pids):
     record = tmp_path / "servers.json"
     users = [start_user(record, tiny_spec(tmp_path)) for _ in range(3)]
     (url,) = set(map(first_line, users))
@@ -111,9 +96,7 @@ def test_servers_stay_until_their_last_user_ends(tmp_path: Path, pids: Path) -> 
         assert len(processes(pids)) == 4
 
 
-def test_servers_in_use_start_when_one_asks_and_stay_for_the_next(
-    tmp_path: Path, pids: Path
-) -> None:
+def test_servers_in_use_start_when_one_asks_and_stay_for_the_next(tmp_path, pids):
     record = tmp_path / "servers.json"
     with in_use(record), in_use(record):
         assert not processes(pids)
@@ -126,47 +109,35 @@ def test_servers_in_use_start_when_one_asks_and_stay_for_the_next(
     assert not any(map(alive, processes(pids)))
 
 
-def with_script(spec: ServerSpec, script: str) -> ServerSpec:
-    return replace(spec, command=(sys.executable, "-c", script))
+FAILING = {
+    # the program of a server that can't be used, and what is said of it
+    "never answers": ("import time; time.sleep(600)", "wanted was not up after 10 s"),
+    "ends": (
+        "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)",
+        r"(?s)wanted ended with status 3 .*denied: \[key\].*make setup",
+    ),
+    "no environment": (None, r"(?s)status 127 .*can't start .*no-python.*make setup"),
+}
 
 
-def failing(case: str, make_spec: MakeSpec, tmp_path: Path) -> ServerSpec:
-    """A server that can't be used."""
-    if case == "never answers":
-        return with_script(make_spec("wanted"), "import time; time.sleep(600)")
-    if case == "ends":
-        script = "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)"
-        return replace(with_script(make_spec("wanted"), script), secrets=("HF_TOKEN",))
-    engine = EngineSettings(kind="vllm", python=str(tmp_path / "no-python"))
-    return server_specs(engine, {"wanted": HostedModel("folder")}, tmp_path)[0]
-
-
-@pytest.mark.parametrize(
-    ("case", "why"),
-    [
-        ("never answers", "wanted was not up after 10 s"),
-        ("ends", r"(?s)wanted ended with status 3 .*denied: \[key\].*make setup"),
-        ("no environment", r"(?s)status 127 .*can't start .*no-python.*make setup"),
-    ],
-)
+@pytest.mark.parametrize("case", FAILING)
 def test_why_servers_are_not_up_is_told_without_secrets_and_none_is_left(
-    make_spec: MakeSpec,
-    pids: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    case: str,
-    why: str,
-) -> None:
+    make_spec, pids, tmp_path, monkeypatch, case
+):
     monkeypatch.setenv("HF_TOKEN", "sesame-sesame-sesame")
-    specs = [make_spec("tiny"), failing(case, make_spec, tmp_path)]
+    program, why = FAILING[case]
+    engine = EngineSettings(kind="vllm", python=str(tmp_path / "no-python"))
+    (failing,) = server_specs(engine, {"wanted": HostedModel("folder")}, tmp_path)
+    if program is not None:
+        command = (sys.executable, "-c", program)
+        failing = replace(make_spec("wanted"), command=command, secrets=("HF_TOKEN",))
+    specs = [make_spec("tiny"), failing]
     with pytest.raises(EndpointError, match=why), shared(tmp_path, specs, timeout_s=10):
         pass
     assert not any(map(alive, processes(pids)))
 
 
-def test_a_server_that_no_longer_answers_is_not_waited_for_forever(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path
-) -> None:
+def test_a_server_that_no_longer_answers_is_not_waited_for_forever(make_spec, pids, tmp_path):
     spec = make_spec("tiny")
     with shared(tmp_path, [spec]):
         os.kill(processes(pids)[0], signal.SIGSTOP)
@@ -178,8 +149,8 @@ def test_a_server_that_no_longer_answers_is_not_waited_for_forever(
 
 @pytest.mark.parametrize("secrets", [(), ("HF_TOKEN",)])
 def test_secrets_do_not_reach_the_server_but_those_that_it_needs(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secrets: tuple[str, ...]
-) -> None:
+    make_spec, tmp_path, monkeypatch, secrets
+):
     hidden = ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD")
     for name in (*hidden, "HARMLESS"):
         monkeypatch.setenv(name, "value")
@@ -191,7 +162,7 @@ def test_secrets_do_not_reach_the_server_but_those_that_it_needs(
     assert tuple(name for name in hidden if name in environment) == secrets
 
 
-def test_a_record_whose_supervisor_was_killed_is_no_pool(tmp_path: Path) -> None:
+def test_a_record_whose_supervisor_was_killed_is_no_pool(tmp_path):
     spec = tiny_spec(tmp_path)
     record = tmp_path / "servers.json"
     keep(record, {"urls": {"tiny": ["http://127.0.0.1:9/v1"]}, "failed": "long ago"})
@@ -207,9 +178,7 @@ exec(open(sys.argv.pop(1)).read())
 """
 
 
-def test_servers_on_one_gpu_start_one_after_another(
-    make_spec: MakeSpec, tmp_path: Path, said: Callable[[], str]
-) -> None:
+def test_servers_on_one_gpu_start_one_after_another(make_spec, tmp_path, said):
     started = tmp_path / "started"
 
     def on(gpu: int, name: str) -> ServerSpec:
@@ -229,8 +198,8 @@ def test_servers_on_one_gpu_start_one_after_another(
 
 
 def test_a_dead_server_is_started_again_at_its_address_three_times_and_others_wait_for_it(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path
-) -> None:
+    make_spec, pids, tmp_path
+):
     spec = make_spec("tiny")
     with shared(tmp_path, [spec]) as urls:
         for time_ in range(4):

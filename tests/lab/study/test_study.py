@@ -25,6 +25,7 @@ from tests.support.project import ROOT
 from ttsgraph.settings.profile import load_profile
 
 PROFILE = load_profile("simulated", ROOT / "profiles")
+SIMULATED = ROOT / "profiles" / "simulated.yaml"
 SMALL = Path(__file__).with_name("small.yaml")
 SETTINGS = load_study(SMALL)
 
@@ -66,40 +67,34 @@ class TestCells:
         assert {**fresh, "cpu_s": 0} == {**again, "cpu_s": 0}
 
 
-class TestWholeStudy:
-    def run(self, folder: Path, *arguments: str) -> None:
-        environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
-        command = [sys.executable, "-m", "lab.study", "--workers", "2", *arguments]
-        said_by(command, folder, environment)
+@pytest.mark.slow
+def test_a_study_writes_tables_and_plots_that_say_simulated_and_resumes(tmp_path):
+    for file, name in ((SMALL, "lab/study.yaml"), (SIMULATED, "profiles/simulated.yaml")):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(file, tmp_path / name)
 
-    @pytest.fixture
-    def folder(self, tmp_path):
-        (tmp_path / "profiles").mkdir()
-        shutil.copy(ROOT / "profiles" / "simulated.yaml", tmp_path / "profiles")
-        (tmp_path / "lab").mkdir()
-        shutil.copy(SMALL, tmp_path / "lab/study.yaml")
-        return tmp_path
+    def run(*arguments: str) -> None:
+        command = [sys.executable, "-m", "lab.study", "--workers", "2", "--seeds", *arguments]
+        said_by(command, tmp_path, os.environ | {"PYTHONPATH": python_path(ROOT)})
 
-    @pytest.mark.slow
-    def test_it_writes_tables_and_plots_that_say_simulated_and_resumes(self, folder):
-        self.run(folder, "--seeds", "2")
-        files = sorted((folder / "reports" / "study").iterdir())
-        assert all("simulated" in file.name for file in files)
-        assert {f"table_{k}_simulated.csv" for k in (1, 2, 3)} <= {file.name for file in files}
-        page = (folder / "reports" / "study" / "study_simulated.md").read_text()
-        assert "All figures are simulated, except the paper's" in page
-        pictures = {file.name for file in files if file.suffix == ".svg"}
-        assert pictures == set(re.findall(r"\]\((\S+\.svg)\)", page))
-        kept = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}
-        next(iter(kept)).unlink()
-        self.run(folder, "--seeds", "2")
-        now = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}
-        assert [file for file in kept if now[file] != kept[file]] == [next(iter(kept))]
-        assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page
-        self.run(folder, "--seeds", "1", "--first-seed", "7")
-        fresh = pd.read_csv(folder / "reports" / "study-from-seed-7" / "searches_simulated.csv")
-        assert set(fresh["seed"]) == {7}
-        assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page
+    run("2")
+    files = sorted((tmp_path / "reports" / "study").iterdir())
+    assert all("simulated" in file.name for file in files)
+    assert {f"table_{k}_simulated.csv" for k in (1, 2, 3)} <= {file.name for file in files}
+    page = (tmp_path / "reports" / "study" / "study_simulated.md").read_text()
+    assert "All figures are simulated, except the paper's" in page
+    pictures = {file.name for file in files if file.suffix == ".svg"}
+    assert pictures == set(re.findall(r"\]\((\S+\.svg)\)", page))
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "results").rglob("*.json")}
+    next(iter(kept)).unlink()
+    run("2")
+    now = {file: file.stat().st_mtime_ns for file in (tmp_path / "results").rglob("*.json")}
+    assert [file for file in kept if now[file] != kept[file]] == [next(iter(kept))]
+    assert (tmp_path / "reports" / "study" / "study_simulated.md").read_text() == page
+    run("1", "--first-seed", "7")
+    fresh = pd.read_csv(tmp_path / "reports" / "study-from-seed-7" / "searches_simulated.csv")
+    assert set(fresh["seed"]) == {7}
+    assert (tmp_path / "reports" / "study" / "study_simulated.md").read_text() == page
 
 
 def test_labeled_counts_match_the_published_ones():
