@@ -13,7 +13,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
 from ttsgraph_flows import evaluate
 from ttsgraph_flows.lineage import lineage
-from ttsgraph_flows.registry import RegistryLoader
+from ttsgraph_flows.registry import Registry
 
 pytestmark = pytest.mark.slow
 SMALL = "llama-3.2-1b"
@@ -70,7 +70,7 @@ def test_one_call_that_is_as_good_becomes_the_champion_and_is_served_as_what_it_
     assert record["test"]["accuracy"] == one["accuracy"]
     assert aliases(project) == {"champion": "math/1"}
     with chdir(project.folder):
-        assert RegistryLoader(project.uri).resolve("math@champion").graph == single(BEST)
+        assert Registry(project.uri).resolve("math@champion").graph == single(BEST)
     lines = project.ttsgraph("explain", "math@champion").stdout.splitlines()
     assert lines[0].startswith(f"math/1, a baseline ({BEST}), selected in place of the graph")
     assert "is expected on new questions" in lines[0]
@@ -143,7 +143,7 @@ def test_a_stop_at_any_change_leaves_one_alias_a_version_and_the_next_start_the_
         champion = registry.champion("math")
         record = registry.provenance(champion)
         deployed = registry.deployed(champion)
-        client = registry._client
+        client = registry.client
         questions = sorted(record.test.outcomes)
 
         def judged(k):
@@ -159,13 +159,13 @@ def test_a_stop_at_any_change_leaves_one_alias_a_version_and_the_next_start_the_
             return registry.judge(version, "better", 0.6), version
 
         for k in range(1, 20):
-            registry._client = Stopping(client, k)
+            registry.client = Stopping(client, k)
             try:
                 judged(k)
                 stopped = False
             except Stopped:
                 stopped = True
-            registry._client = client
+            registry.client = client
             assert all(len(version.aliases) <= 1 for version in registry.versions("math"))
             for _ in range(2):
                 decision, version = judged(k)
@@ -189,7 +189,7 @@ def test_a_champion_whose_model_left_the_pool_serves_until_the_next_version(proj
         before = registry.champion("math")
         record = registry.provenance(before)
         profile = registry.deployed(before).profile
-        assert RegistryLoader(project.uri).resolve("math@champion").graph == single(BEST)
+        assert Registry(project.uri).resolve("math@champion").graph == single(BEST)
         worse = record.test.model_copy(update={"accuracy": 0.0, "outcomes": {}})
         graph = single(SMALL)
         own = record.model_copy(update={"graph_hash": graph.content_hash, "test": worse})
