@@ -51,7 +51,6 @@ CODE = "code/"
 MADE_WHEN_READ = "registered_model_meta"
 """File that MLflow adds when a model is downloaded."""
 
-ARCHIVE = "archive.parquet"
 LATER = ("answer/", "charts/", "spent/")
 """Prefixes of a run's metrics and artefacts that a report rewrites, or that depend on the clock."""
 
@@ -208,7 +207,9 @@ class _Walk:
         """True unless another search has replaced the version's search: every search changes both
         its history and its archive.
         """
-        own = [path for path in self.record.files if Path(path).name in (HISTORY, ARCHIVE)]
+        own = [
+            path for path in self.record.files if Path(path).name in (HISTORY, "archive.parquet")
+        ]
         return any(self.store.recorded(path) in ("", self.record.files[path]) for path in own)
 
     @cached_property

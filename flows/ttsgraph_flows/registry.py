@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import mlflow
 import mlflow.artifacts
@@ -35,7 +35,6 @@ from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows.promotions import note
 from ttsgraph_flows.tracking import NOT_THERE, explained, run_page
 
-LIBRARY = Path(ttsgraph.__file__).parent
 PREFIX = "ttsgraph-"
 LINEAGE = "lineage.json"
 
@@ -53,6 +52,8 @@ digests of everything that it depends on.
 
 DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, MANIFEST)
 """Tags that can change after a version's test."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,22 +144,21 @@ class Registry(Loader):
                 for each in sorted(found, key=lambda each: int(each.version))
             ]
 
-    def registered(self, version: Version, name: str) -> Any:
-        """Return the content of one of a version's JSON files. Raises DataError if the file isn't
-        available, or if its hash differs from the one in the version's tag.
+    def _registered(self, kind: type[T], version: Version, name: str) -> T:
+        """Return one of a version's JSON files. Raises DataError if the file isn't available, or if
+        its hash differs from the one in the version's tag, and SettingsError if it is invalid.
         """
         with self.download(version, name) as path:
             text = path.read_text(encoding="utf-8")
         if sha256(text) != version.tags.get(f"{path.stem}_sha256"):
             raise version.changed(name)
-        return json.loads(text)
+        return parse(kind, json.loads(text), f"version {version.label}: {name}")
 
     def provenance(self, version: Version) -> Provenance:
         """Return a version's provenance. Raises InputError if its record isn't available, was
         changed or is invalid.
         """
-        record = self.registered(version, LINEAGE)
-        return parse(Provenance, record, f"version {version.label}: {LINEAGE}")
+        return self._registered(Provenance, version, LINEAGE)
 
     @contextlib.contextmanager
     def download(self, version: Version, name: str = "") -> Iterator[Path]:
@@ -181,9 +181,8 @@ class Registry(Loader):
         """Return everything needed to answer with a version. Raises InputError if its bundle isn't
         available or was changed.
         """
-        bundle = self.registered(version, BUNDLE)
-        where = f"version {version.label}: {BUNDLE}"
-        return DeployedVersion.from_dict(bundle, where, version.number)
+        read = self._registered(DeployedVersion, version, BUNDLE)
+        return replace(read, version=version.number)
 
     def resolve(self, name: str) -> DeployedVersion:
         """Return the version that a name (as in `find`) refers to now. Each version is read only
@@ -221,7 +220,7 @@ class Registry(Loader):
                 name="graph",
                 python_model=str(Path(__file__).with_name("served_model.py")),
                 artifacts={path.stem: str(path) for path in sorted(folder.iterdir())},
-                code_paths=[str(LIBRARY)],
+                code_paths=[str(Path(ttsgraph.__file__).parent)],
                 pip_requirements=["ttsgraph"],  # given, because inferring them takes minutes
             )
         name = PREFIX + record.task

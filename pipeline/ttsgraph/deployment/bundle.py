@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import combinations
 from operator import not_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, get_args
 
 from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -236,17 +236,10 @@ class DeployedVersion:
         return path
 
     @classmethod
-    def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> DeployedVersion:
-        """Read the content of a file from `write`. An empty `version` is replaced by the start of
-        the bundle's hash. Raises InputError naming `where` if the data is not a bundle.
-        """
-        read = parse(cls, data, where)
-        return replace(read, version=version or read.bundle_hash[:12])
-
-    @classmethod
-    def read(cls, path: Path, version: str = "") -> DeployedVersion:
+    def read(cls, path: Path) -> DeployedVersion:
         """Read a bundle.json. Raises InputError naming the file if it is missing or damaged."""
-        return cls.from_dict(read_json(path, "evaluate"), str(path), version)
+        read = parse(cls, read_json(path, "evaluate"), str(path))
+        return replace(read, version=read.bundle_hash[:12])
 
     @classmethod
     def from_results(cls, folder: Path) -> DeployedVersion:
