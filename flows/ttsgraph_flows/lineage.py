@@ -207,9 +207,7 @@ class _Walk:
         """True unless another search has replaced the version's search: every search changes both
         its history and its archive.
         """
-        own = [
-            path for path in self.record.files if Path(path).name in (HISTORY, "archive.parquet")
-        ]
+        own = [path for path in self.record.files if path.endswith((HISTORY, "archive.parquet"))]
         return any(self.store.recorded(path) in ("", self.record.files[path]) for path in own)
 
     @cached_property

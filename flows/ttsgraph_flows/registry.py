@@ -340,13 +340,15 @@ class Registry(Loader):
 
 def left_the_pool(version: Version) -> str:
     """Return the models of a version's graph that are no longer in its profile, as the reason to
-    replace it; "" if there are none, or if the profile or the tag `uses` can't be read here.
+    replace it; "" if there are none, or if the profile can't be read here.
     """
     name = version.tags.get("profile", "")
     try:
         profile, used = load_profile(name), json.loads(version.fact("uses"))
-    except (SettingsError, ValueError):
+    except SettingsError:
         return ""
+    except ValueError:
+        raise version.changed("the tag 'uses'") from None
     there = {*profile.model_pool(), *profile.newcomers}
     left = ", ".join(model for model in used if model not in there)
     return left and f"{version.label} uses {left}, which left the pool of {name}"
