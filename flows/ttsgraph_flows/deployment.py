@@ -53,8 +53,7 @@ class Challenger:
     @cached_property
     def choice(self) -> Choice:
         """The choice among the tested graphs, with its reason."""
-        cost = self.stage.profile.cost_model(self.stage.task)
-        arms = arms_of(self.tested.cases, self.tested.feedbacks, cost, self.tested.leads)
+        arms = arms_of(self.tested, self.stage.profile.cost_model(self.stage.task))
         return choose(arms, self.stage.profile.deploy.margin)
 
     @property
@@ -82,10 +81,10 @@ class Challenger:
         if self.warm_from is None:  # a warm search's archive can't be checked: its units differ
             cost = stage.profile.cost_model(stage.task)
             provenance.check_archive(candidates, cost, self.method, str(path))
-        table = self.tested.table
-        figures = figures_of(self.tested.feedbacks[self.choice.place], graph, table)
+        figures = figures_of(self.tested.feedbacks[self.choice.place], graph)
         known = stage.task, graph, stage.profile, tuple(stage.questions["shots"])
-        deployed = DeployedVersion(*known, tested=figures, front=front_of(candidates, table))
+        front = front_of(candidates, self.tested.table)
+        deployed = DeployedVersion(*known, tested=figures, front=front)
         record = self._record(registry.champion(stage.task), deployed, made_by)
         if record.baseline is not None:  # the search's run doesn't have a baseline's graph yet
             kept = {"graph": graph.to_dict(), "accuracy": self.test.accuracy}
@@ -115,7 +114,7 @@ class Challenger:
                 reason=self.choice.reason,
             )
         if champion is not None:
-            digest = champion.fact("lineage_sha256", str)
+            digest = champion.fact("lineage_sha256")
             parent = provenance.Parent(version=champion.number, record_sha256=digest)
         budget = stage.profile.budget_on(stage.task)
         limits = {"metric": budget.cost.metric, "limit": budget.limit, "of": budget.of}

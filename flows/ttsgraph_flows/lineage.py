@@ -29,7 +29,7 @@ from ttsgraph_flows import registry
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.promotions import path_of, promotions
 from ttsgraph_flows.registry import Registry, Version
-from ttsgraph_flows.tracking import HISTORY, client_of
+from ttsgraph_flows.tracking import HISTORY
 
 Digests = Mapping[str, str]
 """Map from an item's path or name to its digest."""
@@ -51,7 +51,6 @@ CODE = "code/"
 MADE_WHEN_READ = "registered_model_meta"
 """File that MLflow adds when a model is downloaded."""
 
-ARCHIVE = "archive.parquet"
 LATER = ("answer/", "charts/", "spent/")
 """Prefixes of a run's metrics and artefacts that a report rewrites, or that depend on the clock."""
 
@@ -99,8 +98,7 @@ class Lineage(ClosedModel):
 def lineage(reference: str, tracking_uri: str) -> Lineage:
     """Verify a version's chain of links. Raises DeploymentError if there is no such version."""
     known = Registry(tracking_uri)
-    version = known.find(reference)
-    walk = _Walk(known, version)
+    walk = _Walk(known, version := known.find(reference))
     links = tuple(walk.links())
     record = walk.record if links[0].state == "ok" else None
     return Lineage(version=version.label, aliases=version.aliases, links=links, record=record)
@@ -144,7 +142,6 @@ class _Walk:
         self.registry = known
         self.version = version
         self.store = Store()
-        self.client = client_of(known.uri)
 
     def links(self) -> Iterator[Link]:
         """Verify and yield all links, or only the first one if the version's record or manifest
@@ -160,10 +157,8 @@ class _Walk:
         for path, md5 in files_of(self.manifest).items():
             name = "dataset" if path == record.dataset.path else "file"
             yield _link(name, path, self._file, path, md5)
-        for made_by, digests in self.manifest.items():
-            if made_by.startswith(RUN):
-                run_id = made_by.removeprefix(RUN)
-                yield _link("run", run_id, self._run, run_id, digests)
+        for run_id in (by.removeprefix(RUN) for by in self.manifest if by.startswith(RUN)):
+            yield _link("run", run_id, self._run, run_id)
         yield _link("search run", record.run_id, self._search_run)
         yield _link("decision", label, self._decision)
         yield _link(PROMOTION, label, self._promotion)
@@ -189,15 +184,12 @@ class _Walk:
 
     def _readable(self) -> str:
         _same("the run of the version", self.record.run_id, self.version.run_id)
-        files = counted(len(files_of(self.manifest)), "file")
-        return f"its record and its manifest of {files} are as registered"
+        files = len(files_of(self.manifest))
+        return f"its record is as registered, with a manifest of {files} files"
 
     def _own(self) -> str:
         wanted = {k: v for k, v in self.manifest[VERSION].items() if k != registry.DECISION}
-        more = _added(wanted, _version_digests(self.registry, self.version))
-        if files := [path for path in more if path.startswith(MODEL)]:
-            raise DataError(f"{_named(files)}: added after the version was registered")
-        return f"{counted(len(wanted), 'item')} as registered"
+        return _compared(wanted, _version_digests(self.registry, self.version))
 
     def _file(self, path: str, md5: str) -> str:
         kept = self.store.find(path, md5)
@@ -215,7 +207,7 @@ class _Walk:
         """True unless another search has replaced the version's search: every search changes both
         its history and its archive.
         """
-        own = [path for path in self.record.files if Path(path).name in (HISTORY, ARCHIVE)]
+        own = [path for path in self.record.files if path.endswith((HISTORY, "archive.parquet"))]
         return any(self.store.recorded(path) in ("", self.record.files[path]) for path in own)
 
     @cached_property
@@ -224,49 +216,47 @@ class _Walk:
         versions = self.registry.versions(self.record.task)
         return {pair for each in versions for pair in files_of(manifest_of(each)).items()}
 
-    def _run(self, run_id: str, digests: Digests) -> str:
-        if more := _added(digests, _run_digests(self.client, run_id)):
-            raise _Unverifiable(f"{_named(more)}: added after the version was registered")
-        return "its params, tags, metrics and artefacts are as registered"
+    def _run(self, run_id: str) -> str:
+        return _compared(self.manifest[RUN + run_id], _run_digests(self.registry.client, run_id))
 
     def _search_run(self) -> str:
         record = self.record
-        run = self.client.get_run(record.run_id)
+        run = self.registry.client.get_run(record.run_id)
         info, params = run.info, run.data.params
         expected = "active", "FINISHED", record.task, record.search_method, record.dataset.md5
         named = params.get("task"), params.get("method"), run.data.tags.get("dvc_md5")
         found = info.lifecycle_stage, info.status, *named
         _same("the run's state, task, method and dataset", expected, found)
-        code = f"commit {record.code.commit}" if record.code.commit else "code outside git"
-        changed = ", with files that differ from it" if record.code.changed else ""
-        return f"{record.search_method} on {record.task}, seed {record.seed}; {code}{changed}"
+        code = f"commit {record.code.commit or 'unknown'}"
+        code += ", with files that differ from it" if record.code.changed else ""
+        return f"{record.search_method} on {record.task}, seed {record.seed}; {code}"
 
     def _decision(self) -> str:
-        now = self.version.fact(registry.DECISION, str)
+        now = self.version.fact(registry.DECISION)
         if now != self.manifest[VERSION][registry.DECISION]:
             raise _Unverifiable(f"decided again since its test: {now}")
         return now
 
     def _promotion(self) -> str:
         version, tags = self.version, self.version.tags
-        last = next(reversed(promotions(version.task)), None)
+        last = promotions(version.task)[-1:]  # empty if there was no promotion
         is_champion = registry.CHAMPION in version.aliases
-        if not is_champion and (last is None or last.version != version.number):
+        if not is_champion and version.number not in [each.version for each in last]:
             return "neither the champion nor promoted last"
         own = version.number, tags.get("lineage_sha256"), tags.get(registry.PROMOTED)
-        logged = last and (last.version, last.record_sha256, last.digest)
-        if last is None or not is_champion or own != logged:
+        logged = [(each.version, each.record_sha256, each.digest) for each in last]
+        if not is_champion or own not in logged:
             raise DataError(
                 "expected the champion to be the version promoted last, according to"
                 f" {path_of(version.task)} and the version's tags, but they differ; run `ttsgraph"
                 f" promote {version.label}`"
             )
-        return f"promoted by {last.by}: {last.reason}"
+        return f"promoted by {last[0].by}: {last[0].reason}"
 
     def _parent(self, parent: Parent) -> str:
         before = self.registry.find(f"{self.record.task}/{parent.version}")
-        text = self.registry.registered(before, registry.LINEAGE)
-        _same("the hash of its lineage record", parent.record_sha256, sha256(text))
+        self.registry.provenance(before)  # raises if the record's hash isn't the one in the tag
+        _same("the record's hash", parent.record_sha256, before.tags["lineage_sha256"])
         return "the champion it was compared with; its record is unchanged"
 
 
@@ -280,9 +270,8 @@ def seal(known: Registry, version: Version, files: Manifest, runs: Iterable[str]
     """Store the manifest of a complete version: its files by stage, and the content of these MLflow
     runs.
     """
-    client = client_of(known.uri)
     now = known.find(version.label)
-    held = {RUN + run: _run_digests(client, run) for run in sorted(set(runs))}
+    held = {RUN + run: _run_digests(known.client, run) for run in sorted(set(runs))}
     own = _version_digests(known, now) | {registry.DECISION: now.tags.get(registry.DECISION, "")}
     known.tag(now, registry.MANIFEST, json.dumps({**files, **held, VERSION: own}, sort_keys=True))
 
@@ -300,13 +289,17 @@ def files_of(manifest: Manifest) -> dict[str, str]:
     return {path: md5 for rows in made for path, md5 in rows.items()}
 
 
-def _added(wanted: Digests, found: Digests) -> list[str]:
-    """Return the items in `found` that are not in `wanted`. Raises DataError naming the wanted
-    items that differ or are missing.
+def _compared(wanted: Digests, found: Digests) -> str:
+    """Compare items with the registered ones, and return their number as text. Raises DataError
+    naming registered items that differ or are missing, or files that were added to the model, and
+    _Unverifiable naming other items that were added.
     """
     if odd := [path for path, value in wanted.items() if found.get(path) != value]:
         raise DataError(f"expected the registered content, found differences in {_named(odd)}")
-    return sorted(found.keys() - wanted.keys())
+    if more := sorted(found.keys() - wanted.keys()):
+        kind = DataError if more[0].startswith(MODEL) else _Unverifiable  # MODEL precedes TAGS
+        raise kind(f"{_named(more)}: added after the version was registered")
+    return f"{counted(len(wanted), 'item')} as registered"
 
 
 def _named(paths: list[str]) -> str:

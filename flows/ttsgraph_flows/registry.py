@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +21,6 @@ import mlflow
 import mlflow.artifacts
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
-from pydantic import TypeAdapter
 
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
@@ -36,7 +35,6 @@ from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows.promotions import note
 from ttsgraph_flows.tracking import NOT_THERE, explained, run_page
 
-LIBRARY = Path(ttsgraph.__file__).parent
 PREFIX = "ttsgraph-"
 LINEAGE = "lineage.json"
 
@@ -85,14 +83,11 @@ class Version:
         """Name of the registered model in MLflow."""
         return PREFIX + self.task
 
-    def fact(self, key: str, read: Callable[[str], T]) -> T:
-        """Return what `read` makes of a tag that registering sets. Raises DataError if the tag is
-        missing or damaged.
-        """
-        try:
-            return read(self.tags[key])
-        except (LookupError, ValueError):
-            raise self.changed(f"the tag {key!r}") from None
+    def fact(self, key: str) -> str:
+        """Return a tag that registering sets. Raises DataError if the tag is missing."""
+        if key not in self.tags:
+            raise self.changed(f"the tag {key!r}")
+        return self.tags[key]
 
     def changed(self, what: str) -> DataError:
         """Return the error for a part of the version that isn't as registered."""
@@ -102,13 +97,14 @@ class Version:
         )
 
 
-class Registry:
+class Registry(Loader):
     """Versions and aliases at one MLflow tracking URI. Methods raise InputError if MLflow fails."""
 
     def __init__(self, tracking_uri: str) -> None:
         self.uri = tracking_uri
+        self._read: dict[str, DeployedVersion] = {}
         with explained(tracking_uri) as client:
-            self._client = client
+            self.client = client
 
     def find(self, reference: str) -> Version:
         """Return the version named by `math@champion`, `math/3`, or `math` (the champion). Raises
@@ -120,8 +116,8 @@ class Registry:
         with explained(self.uri):
             try:
                 if slash:
-                    return Version.of(self._client.get_model_version(name, number))
-                return Version.of(self._client.get_model_version_by_alias(name, alias))
+                    return Version.of(self.client.get_model_version(name, number))
+                return Version.of(self.client.get_model_version_by_alias(name, alias))
             except MlflowException as error:
                 if error.error_code not in NOT_THERE:
                     raise
@@ -141,39 +137,38 @@ class Registry:
     def versions(self, task: str) -> list[Version]:
         """Return all versions of a task, oldest first."""
         with explained(self.uri):
-            found = self._client.search_model_versions(f"name = '{PREFIX}{task}'")
+            found = self.client.search_model_versions(f"name = '{PREFIX}{task}'")
             # MLflow's search leaves the aliases out, so each version is read again.
             return [
-                Version.of(self._client.get_model_version(each.name, each.version))
+                Version.of(self.client.get_model_version(each.name, each.version))
                 for each in sorted(found, key=lambda each: int(each.version))
             ]
 
-    def registered(self, version: Version, name: str) -> str:
-        """Return the text of one of a version's JSON files. Raises DataError if the file isn't
-        available, or if its hash differs from the one in the version's tag.
+    def _registered(self, kind: type[T], version: Version, name: str) -> T:
+        """Return one of a version's JSON files. Raises DataError if the file isn't available, or if
+        its hash differs from the one in the version's tag, and SettingsError if it is invalid.
         """
         with self.download(version, name) as path:
             text = path.read_text(encoding="utf-8")
         if sha256(text) != version.tags.get(f"{path.stem}_sha256"):
             raise version.changed(name)
-        return text
+        return parse(kind, json.loads(text), f"version {version.label}: {name}")
 
     def provenance(self, version: Version) -> Provenance:
         """Return a version's provenance. Raises InputError if its record isn't available, was
         changed or is invalid.
         """
-        record = json.loads(self.registered(version, LINEAGE))
-        return parse(Provenance, record, f"version {version.label}: {LINEAGE}")
+        return self._registered(Provenance, version, LINEAGE)
 
     @contextlib.contextmanager
     def download(self, version: Version, name: str = "") -> Iterator[Path]:
         """Download one of a version's files, or all of its logged files; yield the path. Raises
         DataError if they can't be read.
         """
-        at = self._client.tracking_uri
+        at = self.client.tracking_uri
         try:
             # Not a `models:/...` URI: MLflow resolves it against the process's own tracking URI.
-            kept = self._client.get_model_version_download_uri(version.model, version.number)
+            kept = self.client.get_model_version_download_uri(version.model, version.number)
             uri = f"{kept}/artifacts/{name}" if name else kept
             with tempfile.TemporaryDirectory() as folder:
                 got = mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=at)
@@ -186,45 +181,53 @@ class Registry:
         """Return everything needed to answer with a version. Raises InputError if its bundle isn't
         available or was changed.
         """
-        bundle = json.loads(self.registered(version, BUNDLE))
-        where = f"version {version.label}: {BUNDLE}"
-        read = DeployedVersion.from_dict(bundle, where, version.number)
-        return replace(read, found_by=version.tags.get("found_by", ""))
+        read = self._registered(DeployedVersion, version, BUNDLE)
+        return replace(read, version=version.number)
+
+    def resolve(self, name: str) -> DeployedVersion:
+        """Return the version that a name (as in `find`) refers to now. Each version is read only
+        once. Raises DeploymentError if there is none, and another InputError if the version can't
+        be read.
+        """
+        version = self.find(name)
+        if version.label not in self._read:
+            self._read[version.label] = self.deployed(version)
+        return self._read[version.label]
 
     def register(self, deployed: DeployedVersion, provenance: Provenance) -> Version:
         """Add a version as challenger, or reuse the version that has the same content."""
         with explained(self.uri), tempfile.TemporaryDirectory() as name:
-            bundle = deployed.write(Path(name))
+            bundle = replace(deployed, found_by=provenance.found_by).write(Path(name))
             written = {"bundle_sha256": sha256(bundle.read_text(encoding="utf-8"))}
             record = provenance.model_copy(update=written)
             of_its_runs = {"parent", "stage_runs", "run_id"}
             content = sha256(record.model_dump_json(exclude=of_its_runs))
             known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
             if not known:
-                write_text(bundle.with_name(LINEAGE), record.to_json())
+                write_text(bundle.with_name(LINEAGE), record.model_dump_json(indent=1))
                 tags = tags_of(record, deployed) | {"content": content}
                 known = [self._log(record, bundle.parent, tags)]
             version = known[-1]
             if CHAMPION not in version.aliases and PROMOTED not in version.tags:
-                self._client.set_registered_model_alias(version.model, CHALLENGER, version.number)
+                self.client.set_registered_model_alias(version.model, CHALLENGER, version.number)
         return self.find(version.label)
 
     def _log(self, record: Provenance, folder: Path, tags: dict[str, str]) -> Version:
         """Log a new version with the files of a folder, in the MLflow run of its search."""
-        mlflow.set_tracking_uri(self._client.tracking_uri)
+        mlflow.set_tracking_uri(self.client.tracking_uri)
         with mlflow.start_run(run_id=record.run_id):
             info = mlflow.pyfunc.log_model(
                 name="graph",
                 python_model=str(Path(__file__).with_name("served_model.py")),
                 artifacts={path.stem: str(path) for path in sorted(folder.iterdir())},
-                code_paths=[str(LIBRARY)],
+                code_paths=[str(Path(ttsgraph.__file__).parent)],
                 pip_requirements=["ttsgraph"],  # given, because inferring them takes minutes
             )
         name = PREFIX + record.task
         with contextlib.suppress(MlflowException):  # it may already exist
-            self._client.create_registered_model(name)
+            self.client.create_registered_model(name)
         known = name, info.model_uri, record.run_id, tags
-        return Version.of(self._client.create_model_version(*known, model_id=info.model_id))
+        return Version.of(self.client.create_model_version(*known, model_id=info.model_id))
 
     def judge(self, version: Version, promote: str, confidence: float) -> Decision:
         """Compare a version with the champion, promote it if the rule says so, and tag it with the
@@ -267,14 +270,11 @@ class Registry:
         """
         before = self.champion(version.task)
         if before is not None and before.number == version.number:
-            self._crown(version, reason)  # its alias may have been moved by other means
-            return None
-        self.tag(version, DECISION, reason)
+            before = None  # its alias may have been moved by other means, so it is crowned again
+        else:
+            self.tag(version, DECISION, reason)
         if before is not None:
             self.tag(version, REPLACED, before.number)
-        if ROLLED_BACK in version.tags:
-            with explained(self.uri):
-                self._client.delete_model_version_tag(version.model, version.number, ROLLED_BACK)
         self._crown(version, reason)
         return before
 
@@ -284,13 +284,13 @@ class Registry:
 
         The promotion is logged first (ttsgraph_flows/promotions.py).
         """
-        record = version.fact("lineage_sha256", str)
+        record = version.fact("lineage_sha256")
         line = note(version.task, version.number, record, reason)
         with explained(self.uri):
             now = self.find(version.label)
             if CHALLENGER in now.aliases:
-                self._client.delete_registered_model_alias(now.model, CHALLENGER)
-            self._client.set_registered_model_alias(now.model, CHAMPION, now.number)
+                self.client.delete_registered_model_alias(now.model, CHALLENGER)
+            self.client.set_registered_model_alias(now.model, CHAMPION, now.number)
         self.tag(version, PROMOTED, line)
 
     def rollback(self, task: str) -> tuple[Version, Version]:
@@ -325,17 +325,17 @@ class Registry:
         heads, *rows = (f"| {' | '.join(cells)} |" for cells in table)
         about = f"Graphs that ttsgraph found for the task {version.task}; @{CHAMPION} serves."
         with explained(self.uri):
-            run = self._client.get_run(version.run_id)
+            run = self.client.get_run(version.run_id)
             page = run_page(self.uri, run.info.experiment_id, version.run_id)
             link = f"[The run of its search]({page})"
             text = "\n".join([sentence, "", link, "", heads, "|---" * len(table[0]) + "|", *rows])
-            self._client.update_model_version(version.model, version.number, text)
-            self._client.update_registered_model(version.model, about)
+            self.client.update_model_version(version.model, version.number, text)
+            self.client.update_registered_model(version.model, about)
 
     def tag(self, version: Version, key: str, value: str) -> None:
         """Set a tag of a version."""
         with explained(self.uri):
-            self._client.set_model_version_tag(version.model, version.number, key, value)
+            self.client.set_model_version_tag(version.model, version.number, key, value)
 
 
 def left_the_pool(version: Version) -> str:
@@ -344,33 +344,14 @@ def left_the_pool(version: Version) -> str:
     """
     name = version.tags.get("profile", "")
     try:
-        profile = load_profile(name)
+        profile, used = load_profile(name), json.loads(version.fact("uses"))
     except SettingsError:
         return ""
+    except ValueError:
+        raise version.changed("the tag 'uses'") from None
     there = {*profile.model_pool(), *profile.newcomers}
-    used = version.fact("uses", TypeAdapter(list[str]).validate_json)
     left = ", ".join(model for model in used if model not in there)
     return left and f"{version.label} uses {left}, which left the pool of {name}"
-
-
-class RegistryLoader(Registry, Loader):
-    """Loader of deployed versions by alias or number (`math@champion`, `math/3`).
-
-    Each version is read only once, but an alias is resolved on every call.
-    """
-
-    def __init__(self, tracking_uri: str) -> None:
-        super().__init__(tracking_uri)
-        self._read: dict[str, DeployedVersion] = {}
-
-    def resolve(self, name: str) -> DeployedVersion:
-        """Return the version that this name refers to now. Raises DeploymentError if there is none,
-        and another InputError if the version can't be read.
-        """
-        version = self.find(name)
-        if version.label not in self._read:
-            self._read[version.label] = self.deployed(version)
-        return self._read[version.label]
 
 
 def origin(tracking_uri: str, deployed: DeployedVersion) -> str:
@@ -392,16 +373,12 @@ def tags_of(record: Provenance, deployed: DeployedVersion) -> dict[str, str]:
     """Return the tags that a version gets from its record and its bundle: the hashes of both, and
     values to search by.
     """
-    return {
-        "bundle_sha256": record.bundle_sha256,
-        "lineage_sha256": sha256(record.to_json()),
-        "graph_hash": record.graph_hash,
+    return record.model_dump(include={"bundle_sha256", "graph_hash", "profile", "found_by"}) | {
+        "lineage_sha256": sha256(record.model_dump_json(indent=1)),
         "dataset": record.dataset.md5,
         "models": json.dumps({name: model.revision for name, model in record.models.items()}),
         "uses": json.dumps(deployed.used_models),
-        "profile": record.profile,
         "search": record.search_method,
-        "found_by": record.found_by,
         "test_accuracy": f"{record.test.accuracy:.4f}",
         "test_interval": f"{record.test.low:.4f} {record.test.high:.4f}",
         "budget": json.dumps(record.budget),

@@ -27,8 +27,8 @@ def report(profile: str | None = None) -> None:
     The page is index.html, with its plots next to it. answers.json has the final output of a run,
     and metrics.json its numbers.
     """
-    params = load_params()
-    name = params.profile if profile is None else profile
+    params = load_params(profile=profile)
+    name = params.profile
     settings = load_profile(name)
     stages = {task: load_stage(task, name) for task in params.tasks}
     tasks = []

@@ -24,10 +24,9 @@ def seeded(seed: int, profile: str = "") -> None:
     """Rebuild changed results with this seed in seeds/<seed>/, where results of earlier runs are
     kept. Ends in the same way as `repro`.
     """
-    params = load_params()
-    own = {"seed": seed, "profile": profile or params.profile}
+    params = load_params(profile=profile)
     folder = SEEDS / str(seed)
-    copy_into(folder.absolute(), params.model_copy(update=own))
+    copy_into(folder.absolute(), params.model_copy(update={"seed": seed}))
     link_state(folder)
     shutil.copy(IGNORED, folder)
     if not (folder / DVC).exists():

@@ -203,8 +203,7 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
     """Return the stage context for a task, from params.yaml in the working directory. Raises
     SettingsError if params.yaml or the profile is invalid, or if the profile has no such task.
     """
-    params = load_params()
-    params = params.model_copy(update={"profile": profile or params.profile})
+    params = load_params(profile=profile)
     name = params.profile
     loaded = load_profile(name)
     loaded.task(task)

@@ -14,8 +14,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import chdir, closing
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -58,8 +58,7 @@ PYTHON = ".".join(platform.python_version_tuple()[:2])
 """Version of this Python, which affects the grading of programs."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedCalls:
+class RecordedCalls(NamedTuple):
     """A task's calls, and whether they were published with the repository, rather than made or
     pulled here.
     """
@@ -75,7 +74,7 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
     Return the result for each task, and for the report if all tasks are included. Raises InputError
     if there are no hashes to compare with.
     """
-    params = _params(profile)
+    params = load_params(profile=profile)
     lock_file = Path("dvc.lock")
     own = PUBLISHED / params.profile / LOCK
     if own.exists():
@@ -102,15 +101,11 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
             copy_into(folder, params)
             replay_in(folder, params.profile, available)
         for task, calls in known.items():
-            if calls is None:
-                see(task, Verification(unverified=NO_CALLS))
-            else:
-                see(task, _rebuilt(folder, params, lock, calls.published, task))
+            again = calls and _rebuilt(folder, params, lock, calls.published, task)
+            see(task, again or Verification(unverified=NO_CALLS))
         if set(known) >= set(params.tasks):
-            if exit_code(found):
-                see("report", Verification(unverified="it needs all tasks to be verified"))
-            else:
-                see("report", _rebuilt(folder, params, lock, shipped))
+            again = None if exit_code(found) else _rebuilt(folder, params, lock, shipped)
+            see("report", again or Verification(unverified="it needs all tasks to be verified"))
     return found
 
 
@@ -121,11 +116,6 @@ def exit_code(found: Mapping[str, Verification]) -> int:
     if any(each.wrong for each in found.values()):
         return EXIT_INPUT
     return EXIT_UNVERIFIED if any(each.unverified for each in found.values()) else 0
-
-
-def _params(profile: str | None) -> Params:
-    params = load_params()
-    return params.model_copy(update={"profile": profile or params.profile})
 
 
 def _rebuilt(folder: Path, params: Params, lock: Lock, published: bool, *task: str) -> Verification:
@@ -217,7 +207,7 @@ def publish(task: str, profile: str | None = None) -> Path:
     """Write a task's calls and results, and the report's results, for publication. Raises
     InputError if some of them are unavailable.
     """
-    params = _params(profile)
+    params = load_params(profile=profile)
     path = calls_file(params.profile, task)
     lock = read_lock()
     recorded = recorded_calls(params, task, lock)

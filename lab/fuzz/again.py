@@ -12,6 +12,7 @@ from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.final import tested
 from ttsgraph.stages.project import Folder, Project, StepModels
 from ttsgraph.stages.steps import PreviousSearch, begun_warm
 from ttsgraph.stages.trials import cases_feedback, test_cases
@@ -48,5 +49,5 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     budget, kind = now.profile.budget_on(task), now.settings.task
     cases = test_cases(found.graph, *tables, budget, kind)
     feedbacks = await cases_feedback(cases, environment, questions["test"])
-    arms = arms_of(cases, feedbacks, now.profile.cost_model(task))
+    arms = arms_of(tested(now, cases, feedbacks), now.profile.cost_model(task))
     return choose(arms, profile.deploy.margin)

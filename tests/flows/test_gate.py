@@ -14,7 +14,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
 from ttsgraph_flows import evaluate
 from ttsgraph_flows.lineage import lineage
-from ttsgraph_flows.registry import RegistryLoader
+from ttsgraph_flows.registry import Registry
 
 pytestmark = pytest.mark.slow
 SMALL = "llama-3.2-1b"
@@ -61,7 +61,7 @@ def test_one_call_that_is_as_good_becomes_the_champion_and_is_served_as_what_it_
     assert record["test"]["accuracy"] == one["accuracy"]
     assert aliases(project) == {"champion": "math/1"}
     with chdir(project.folder):
-        assert RegistryLoader(project.uri).resolve("math@champion").graph == single(BEST)
+        assert Registry(project.uri).resolve("math@champion").graph == single(BEST)
     lines = project.ttsgraph("explain", "math@champion").stdout.splitlines()
     assert lines[0].startswith(f"math/1, a baseline ({BEST}), selected in place of the graph")
     assert "is expected on new questions" in lines[0]
@@ -173,7 +173,7 @@ def test_a_champion_whose_model_left_the_pool_serves_until_the_next_version(proj
         before = registry.champion("math")
         record = registry.provenance(before)
         profile = registry.deployed(before).profile
-        assert RegistryLoader(project.uri).resolve("math@champion").graph == single(BEST)
+        assert Registry(project.uri).resolve("math@champion").graph == single(BEST)
         worse = record.test.model_copy(update={"accuracy": 0.0, "outcomes": {}})
         graph = single(SMALL)
         own = record.model_copy(update={"graph_hash": graph.content_hash, "test": worse})

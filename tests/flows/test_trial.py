@@ -2,9 +2,7 @@
 
 import json
 from contextlib import chdir
-from dataclasses import replace
 
-import pandas as pd
 import pytest
 from mlflow.tracking import MlflowClient
 
@@ -18,7 +16,7 @@ from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.models.client import Usage
 from ttsgraph.service.book import AnswerLog
 from ttsgraph_flows.lineage import lineage, seal
-from ttsgraph_flows.registry import Registry, RegistryLoader
+from ttsgraph_flows.registry import Registry
 from ttsgraph_flows.served import write_served
 
 UNTESTED = Figures()
@@ -64,7 +62,7 @@ def test_a_trial_moves_the_alias_and_its_reason_stands_in_the_lineage(uri):
     first = registered(registry, 1)
     registry.promote(first)
     second = registered(registry, 2, tested=Figures(0.5, 0.001, 0.75))
-    loader = RegistryLoader(uri)
+    loader = Registry(uri)
     assert loader.resolve("mathbetter@challenger").tested == Figures(0.5, 0.001, 0.75)
     loader.settled("mathbetter", second.number, BETTER)
     champion = registry.champion("mathbetter")
@@ -93,19 +91,7 @@ def test_figures_of_a_test_are_what_service_is_held_against():
         for k, one in enumerate(forms)
     )
     feedback = Feedback(results, Usage(dollars=0.5), 1.0)
-    rows = [
-        ("found", "found graph", 0.9, 0.5, 10),
-        ("single", "small", 0.6, 0.1, 10),
-        ("self_consistency", "majority of 3 x small", 0.7, 0.3, 10),
-        ("single", "large", 0.7, 0.4, 10),
-        ("fixed_topology", "a star", 0.8, 0.2, 10),
-    ]
-    columns = ["arm", "label", "accuracy", "dollars", "n_scored"]
-    table = pd.DataFrame(rows, columns=columns).assign(n_unscored=0)
-    own = Figures(1.0, 0.25, pytest.approx((1 / 3 + 1) / 2))
-    assert figures_of(feedback, graph, table.head(1)) == own
-    plain = {"plain": "majority of 3 x small", "plain_cost": pytest.approx(0.03)}
-    assert figures_of(feedback, graph, table) == replace(own, **plain)
+    assert figures_of(feedback, graph) == Figures(1.0, 0.25, pytest.approx((1 / 3 + 1) / 2))
 
 
 def test_served_questions_are_written_for_their_owner_alone(tmp_path):

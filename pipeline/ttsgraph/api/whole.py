@@ -66,7 +66,7 @@ class WholeSearch:
         monitoring, which compares the served answers with them.
         """
         project, tested = self.project, self.tested
-        figures = figures_of(tested.feedbacks[self.choice.place], self.graph, tested.table)
+        figures = figures_of(tested.feedbacks[self.choice.place], self.graph)
         known = project.task, self.graph, project.profile, tuple(project.questions["shots"])
         return DeployedVersion(*known, tested=figures)
 
@@ -164,8 +164,7 @@ async def search_whole(
             await steps.search(project, method)(asked, lambda: meter.now, publish)
             more = [] if team is None else [team]
             tested = await final.evaluate(project, method, more, thorough=False)(asked)
-    cost = project.profile.cost_model(task)
-    arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
+    arms = arms_of(tested, project.profile.cost_model(task))
     choice = choose(arms, profile.deploy.margin)
     return WholeSearch(project, method, tested, arms, choice, meter.now, len(calls))
 

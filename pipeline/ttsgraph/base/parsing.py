@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.secrets import refuse_secrets
 
-Settings = TypeVar("Settings", bound=BaseModel)
+Settings = TypeVar("Settings")
 
 
 class ClosedModel(BaseModel):
@@ -70,12 +70,12 @@ def parse(kind: type[Settings], data: Any, where: str) -> Settings:
     if not isinstance(data, Mapping):
         raise SettingsError(f"{where}: expected keys and values, found {type(data).__name__}")
     try:
-        return kind.model_validate(data)
+        return TypeAdapter(kind).validate_python(data)
     except ValidationError as error:
         raise SettingsError(f"{where}: {_one_line(kind, error)}") from None
 
 
-def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
+def _one_line(kind: Any, error: ValidationError) -> str:
     problems = error.errors(include_url=False)
     # A misspelt key causes two errors, an unknown and a missing key. The unknown key helps more.
     first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
@@ -91,7 +91,7 @@ def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
     return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
 
 
-def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
+def _suggestion(kind: Any, location: tuple[int | str, ...]) -> str:
     """Return ", did you mean ...?" with the closest key of all settings, or "" if none is close."""
     keys = {name for model in sections(kind) for name in model.model_fields}
     keys.discard(str(location[-1]))  # the same key may be valid in another section

@@ -151,6 +151,6 @@ def loader_of(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
                 f"{model}: expected results folders, or names like math@champion, found no such"
                 " folder; `ttsgraph run` or `make repro` makes one"
             )
-    from ttsgraph_flows.registry import RegistryLoader
+    from ttsgraph_flows.registry import Registry
 
-    return RegistryLoader(params().tracking_uri), tuple(models)
+    return Registry(params().tracking_uri), tuple(models)

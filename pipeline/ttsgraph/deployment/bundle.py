@@ -6,20 +6,20 @@ front of cost and score. Three graphs on the front serve as the rungs low, mediu
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from operator import not_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, get_args
 
-from pydantic import Field, PlainSerializer
+from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from ttsgraph.base.errors import DataError, DeploymentError, InputError, RunStopped
+from ttsgraph.base.errors import DeploymentError, InputError, RunStopped
 from ttsgraph.base.files import json_text, read_json, write_text
-from ttsgraph.base.parsing import ClosedModel, parse
+from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.provenance import sha256
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.objective import pareto_front
@@ -68,52 +68,33 @@ class Rung:
 
 def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]:
     """Return the front of cost and score, cheapest first, from a search's archive and its test
-    table (schemas.Candidates and Evaluations). It is empty if the found graph has no score on
-    either split.
+    table (schemas.Candidates and Evaluations), whose first row is the found graph. It is empty if
+    the found graph has no score on either split.
 
     The search's candidates were scored on validation questions; baselines and the found graph were
     scored on test questions. The found graph links the two: a graph's score is its lead over the
     found graph on the questions that both were asked. The best of many graphs looks better than it
     is, so a rung's score serves to choose among rungs; it is no test of the rung.
     """
-    found = tested[tested["arm"] == "found"]
-    if found.empty:
-        return ()
-    mine = found.iloc[0]
+    mine = tested.iloc[0]
     validated = candidates[(candidates["split"] == "val") & (candidates["status"] == "ok")]
     validated = validated.drop_duplicates("graph_hash", keep="last")
     its = validated[validated["graph_hash"] == mine["graph_hash"]]["accuracy"]
     splits = {"val": (validated, its.max()), "test": (tested, mine["accuracy"])}
     scored: dict[str, Rung] = {}  # if a graph has scores on both splits, its test score is used
     for split, (table, own) in splits.items():
-        for row in reversed(table.to_dict("records")):
-            ahead = float(row["accuracy"] - own)
-            if not math.isnan(ahead):
-                graph = CollaborationGraph.from_json(row["graph"])
-                rung = Rung(graph, float(row["budget_units"]), ahead, split)
-                scored[graph.content_hash] = rung
+        compared = table.assign(ahead=table["accuracy"] - own).dropna(subset="ahead")
+        for row in reversed(compared.to_dict("records")):
+            graph = CollaborationGraph.from_json(row["graph"])
+            scored[row["graph_hash"]] = Rung(graph, row["budget_units"], row["ahead"], split)
     rungs = [*scored.values()]
     return tuple(rungs[k] for k in pareto_front([(rung.ahead, rung.units) for rung in rungs]))
-
-
-def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:
-    """Return the cheapest and the best graph of a front, and between them the graph whose cost is
-    nearest to the geometric mean of their costs (the best graph if none is between them). Empty for
-    a front of fewer than two graphs.
-    """
-    if len(front) < 2:
-        return {}
-    low, *between, high = front
-    middle = (low.units * high.units) ** 0.5
-    medium = min(between, key=lambda rung: abs(rung.units - middle), default=high)
-    return {"low": low, "medium": medium, "high": high}
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Test figures of a version: accuracy, dollars per answer, and how often two inputs of its last
-    node agree; None if unknown. `plain` is the label of the best single call or vote of one model
-    in the same test, and `plain_cost` is its price in dollars per answer.
+    node agree; None if unknown. The other two are only in bundles of earlier versions.
     """
 
     accuracy: float | None = None
@@ -123,74 +104,51 @@ class Figures:
     plain_cost: float | None = None
 
 
-class _BundleFile(ClosedModel):
-    """Content of bundle.json. The bundle's hash doesn't cover the keys with defaults: test figures
-    with which the service is compared, the front, and the part of the search that found the graph.
-    """
-
-    task: str
-    graph: Graph
-    profile: Spelled
-    shots: tuple[Question, ...]
-    tested: Figures = Field(default=Figures(), exclude_if=lambda figures: figures == Figures())
-    front: tuple[Rung, ...] = Field(default=(), exclude_if=not_)
-    found_by: str = Field(default="", exclude_if=not_)
-
-
-PLAIN = ("single", "self_consistency")
-"""Arms of a test that ask one model, once or several times."""
-
-
 def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
     """Return how often two inputs of the last node agree: the share of pairs of inputs that agree,
     averaged over questions. `answers` has the inputs for each question. None if no question has two
     inputs.
     """
-    shares = []
-    for forms in answers:
-        if pairs := [*combinations(forms, 2)]:
-            shares.append(sum(bool(one) and one == other for one, other in pairs) / len(pairs))
+    agree = ([bool(a) and a == b for a, b in combinations(forms, 2)] for forms in answers)
+    shares = [sum(pairs) / len(pairs) for pairs in agree if pairs]
     return sum(shares) / len(shares) if shares else None
 
 
-def figures_of(feedback: Feedback, graph: CollaborationGraph, tested: pd.DataFrame) -> Figures:
-    """Return the figures of a graph, from its feedback on the test questions and from the test's
-    table (schemas.Evaluations). The plain alternative is the arm in PLAIN with the highest
-    accuracy, the cheapest one on a tie.
-    """
+def figures_of(feedback: Feedback, graph: CollaborationGraph) -> Figures:
+    """Return the figures of a graph, from its feedback on the test questions."""
     reads = graph.reads[graph.sink]
     forms = [[r.nodes[i].form for i in reads if i in r.nodes] for r in feedback.results]
-    figures = Figures(
+    return Figures(
         feedback.accuracy if feedback.n_scored else None,
         feedback.usage.dollars / len(feedback.results) if feedback.results else None,
         agreement_of(forms),
     )
-    plain = tested[tested["arm"].isin(PLAIN) & (tested["n_scored"] > 0)]
-    if plain.empty:
-        return figures
-    best = plain.sort_values(["accuracy", "dollars"], ascending=[False, True]).iloc[0]
-    cost = float(best["dollars"]) / int(best["n_scored"] + best["n_unscored"])
-    return replace(figures, plain=str(best["label"]), plain_cost=cost)
 
 
-@dataclass(frozen=True)
+HASHED = {"task", "graph", "profile", "shots"}
+"""Fields that determine the answers; the bundle's hash covers only these."""
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class DeployedVersion:
-    """One version that answers a task: the graph, the settings under which it was found, and the
-    worked examples of its prompts. `version` is the registry's number or, for files, the start of
-    the bundle's hash. `found_by` is the part of the search that found the graph
-    (ttsgraph/evaluation/found_by.py). The bundle's hash covers neither of the two. Raises
-    GraphError for an unknown role, and SettingsError for an unknown task or a model outside the
-    profile's pool.
+    """One version that answers a task, and the content of its bundle.json: the graph, the settings
+    under which it was found, and the worked examples of its prompts; the test figures with which
+    the service is compared, and the front.
+
+    `version` is the registry's number or, for files, the start of the bundle's hash, and isn't in
+    the file. `found_by` is the part of the search that found the graph
+    (ttsgraph/evaluation/found_by.py). Raises GraphError for an unknown role, and SettingsError for
+    an unknown task or a model outside the profile's pool.
     """
 
     task: str
-    graph: CollaborationGraph
-    profile: Profile
+    graph: Graph
+    profile: Spelled
     shots: tuple[Question, ...] = ()
-    version: str = ""
-    tested: Figures = field(default=Figures(), compare=False)
-    front: tuple[Rung, ...] = field(default=(), compare=False)
-    found_by: str = field(default="", compare=False)
+    version: str = Field(default="", exclude=True)
+    tested: Figures = Field(default=Figures(), exclude_if=lambda figures: figures == Figures())
+    front: tuple[Rung, ...] = Field(default=(), exclude_if=not_)
+    found_by: str = Field(default="", exclude_if=not_)
 
     def __post_init__(self) -> None:
         self.profile.task(self.task)
@@ -233,11 +191,19 @@ class DeployedVersion:
 
     @property
     def rungs(self) -> dict[Effort, DeployedVersion]:
-        """Versions with graphs of lower and higher cost from the same search, by effort."""
+        """Versions with the cheapest and the best graph of the front, and between them the graph
+        whose cost is nearest to the geometric mean of their costs (the best graph if none is
+        between them), by effort. Empty for a front of fewer than two graphs.
+        """
+        if len(self.front) < 2:
+            return {}
+        low, *between, high = self.front
+        middle = (low.units * high.units) ** 0.5
+        medium = min(between, key=lambda rung: abs(rung.units - middle), default=high)
         plain = replace(self, tested=Figures(), front=())
         return {
             effort: replace(plain, graph=rung.graph, version=f"{self.version}-{effort}")
-            for effort, rung in rungs_of(self.front).items()
+            for effort, rung in zip(get_args(Effort), (low, medium, high), strict=True)
         }
 
     def runner(self, client: Client) -> GraphRunner:
@@ -256,59 +222,47 @@ class DeployedVersion:
             raise RunStopped(f"the graph gave no answer: {answer.error}")
         return answer
 
-    def _file(self) -> _BundleFile:
-        return _BundleFile(**{name: getattr(self, name) for name in _BundleFile.model_fields})
-
     @cached_property
     def bundle_hash(self) -> str:
-        """SHA-256 of the bundle's canonical JSON, in hex."""
-        hashed = self._file().model_dump(mode="json", include={"task", "graph", "profile", "shots"})
+        """SHA-256 of the canonical JSON of the fields in HASHED, in hex."""
+        hashed = _BUNDLE_FILE.dump_python(self, mode="json", include=HASHED)
         return sha256(json.dumps(hashed, sort_keys=True))
 
     def write(self, folder: Path) -> Path:
         """Write bundle.json into a folder and return the file's path."""
         path = folder / BUNDLE
-        write_text(path, json_text(self._file().model_dump(mode="json"), sort_keys=True) + "\n")
+        data = _BUNDLE_FILE.dump_python(self, mode="json")
+        write_text(path, json_text(data, sort_keys=True) + "\n")
         return path
 
     @classmethod
-    def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> DeployedVersion:
-        """Read the content of a file from `write`. An empty `version` is replaced by the start of
-        the bundle's hash. Raises InputError naming `where` if the data is not a bundle.
-        """
-        read = cls(**dict(parse(_BundleFile, data, where)))
-        return replace(read, version=version or read.bundle_hash[:12])
-
-    @classmethod
-    def read(cls, path: Path, version: str = "") -> DeployedVersion:
+    def read(cls, path: Path) -> DeployedVersion:
         """Read a bundle.json. Raises InputError naming the file if it is missing or damaged."""
-        return cls.from_dict(read_json(path, "evaluate"), str(path), version)
+        read = parse(cls, read_json(path, "evaluate"), str(path))
+        return replace(read, version=read.bundle_hash[:12])
 
     @classmethod
     def from_results(cls, folder: Path) -> DeployedVersion:
         """Return the graph that a search found, from its folder
         results/<profile>/<task>/<method>/, with the profile and the questions from the working
         directory; a version in the registry also has its test figures and the graphs for other
-        efforts. Raises DataError if the path has another form.
+        efforts. Raises SettingsError if the path names no profile and task.
         """
-        places = folder.resolve().parts[-3:-1]
-        if len(places) < 2:
-            raise DataError(f"{folder}: expected a folder results/<profile>/<task>/<method>")
-        name, task = places
+        task, name = (parent.name for parent in folder.resolve().parents[:2])
         profile = as_measured(load_profile(name), task, folder.parent)
         graph = CollaborationGraph.read(folder / GRAPH)
         read = cls(task, graph, profile, read_shots(name, profile, task))
         return replace(read, version=read.bundle_hash[:12])
 
 
+_BUNDLE_FILE = TypeAdapter(DeployedVersion)
+
+
 def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question, ...]:
     """Return the worked examples of the task's prompts, from the sample stage's table; empty if the
-    prompts need none.
+    task has none.
     """
-    settings = profile.task(task)
-    variants = (spec.variant for spec in profile.model_pool().values() if spec.variant)
-    styles = {settings.prompt.style, *(variant.style for variant in variants)}
-    if "few_shot" not in styles or settings.splits.shots == 0:
+    if profile.task(task).splits.shots == 0:
         return ()
     folder = Folder(Path(), questions_path(profile_name, task))
     return tuple(questions_of(folder.table("questions"))["shots"])
@@ -333,23 +287,19 @@ class Loader(Protocol):
 
 class FileLoader(Loader):
     """Loader of deployed versions from folders, without a registry. The name `<task>@<folder name>`
-    refers to a results folder, or to a folder with a bundle.json. Raises InputError if two folders
-    have the same name.
+    refers to a results folder, or to a folder with a bundle.json; `names` has all names. Raises
+    InputError if two folders have the same name.
     """
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self._folders = {
             f"{_read_folder(folder).task}@{folder.resolve().name}": folder for folder in folders
         }
+        self.names = tuple(self._folders)
         if len(self._folders) < len(folders):
             raise InputError(
                 f"expected folders that give different names, found {', '.join(map(str, folders))}"
             )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the known versions."""
-        return tuple(self._folders)
 
     def resolve(self, name: str) -> DeployedVersion:
         """Return the version that is in the folder now. Raises DeploymentError for an unknown

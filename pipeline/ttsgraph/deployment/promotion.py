@@ -21,10 +21,11 @@ from typing import Literal
 from ttsgraph.base.wording import counted
 from ttsgraph.deployment.provenance import TestResult
 from ttsgraph.evaluation.compare import Difference, Outcomes, anytime_p, outcomes_of, paired, shrunk
-from ttsgraph.evaluation.environment import Feedback, binary
+from ttsgraph.evaluation.environment import binary
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.searching.response.calibration import own_shift
-from ttsgraph.stages.trials import Case, units_of
+from ttsgraph.stages.final import TestOutcome
+from ttsgraph.stages.trials import units_of
 
 USUAL_LEAD = 0.017
 """Scale of leads before anything is known about the two graphs (`own_shift`)."""
@@ -39,7 +40,6 @@ SURE = 0.5
 """Number of standard errors by which a lead must exceed its price."""
 
 Side = Literal["champion", "challenger"]
-Leads = Sequence[Difference | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,7 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
         return Decision(False, f"{why}; promote by hand")
     pairs = paired(challenger.outcomes, champion.outcomes)
     p = pairs.p_value("greater")
-    mine = pairs.first_only
-    its = pairs.second_only
+    mine, its = pairs.first_only, pairs.second_only
     if pairs.differences:
         summary = f"the challenger scores higher on {mine} and the champion on {its}"
     else:
@@ -99,16 +98,12 @@ class Choice:
     expected: float
 
 
-def arms_of(
-    cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel, leads: Leads = ()
-) -> list[Arm]:
-    """Return the tested graphs as arms for the gate, in order. `leads` has `Arm.lead` for each arm,
-    or is empty if there is no evidence.
-    """
-    known: Leads = leads or [None] * len(cases)
+def arms_of(tested: TestOutcome, cost: CostModel) -> list[Arm]:
+    """Return the graphs of a test as arms for the gate, in order."""
+    leads = tested.leads or [None] * len(tested.cases)
     return [
-        Arm(case.columns["label"], units_of(case.graph, tested, cost), outcomes_of(tested), lead)
-        for case, tested, lead in zip(cases, feedbacks, known, strict=True)
+        Arm(case.columns["label"], units_of(case.graph, asked, cost), outcomes_of(asked), lead)
+        for case, asked, lead in zip(tested.cases, tested.feedbacks, leads, strict=True)
     ]
 
 
@@ -248,14 +243,12 @@ def ab_decision(
 ) -> Decision | None:
     """Return the decision about the challenger's promotion, or None while the A/B test is
     undecided. `scores` has the scores of both sides in the order of the answers. The test ends at
-    the latest when the challenger has `most` scores. Raises ValueError for a score outside [0, 1].
+    the latest when the challenger has `most` scores.
     """
     seen: dict[Side, list[float]] = {"champion": [], "challenger": []}
     unpaired: dict[Side, list[float]] = {"champion": [], "challenger": []}
     differences = []
     for side, score in scores:
-        if not 0 <= score <= 1:
-            raise ValueError(f"expected a score from 0 to 1, found {score}")
         seen[side].append(score)
         unpaired[side].append(score)
         if all(unpaired.values()):

@@ -138,10 +138,6 @@ class Provenance(ClosedModel):
         """Method of the search that led to the version."""
         return self.baseline.beside if self.baseline else self.method
 
-    def to_json(self) -> str:
-        """Return the record as canonical text."""
-        return self.model_dump_json(indent=1)
-
 
 def sha256(text: str) -> str:
     """Return the SHA-256 of a string, in hex."""

@@ -87,14 +87,12 @@ def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path
     weights = model.weights
     if weights is None:
         return None
-    folder = state / "models" / name if weights.converted else weights.path
-    if folder is None:
-        hub = str(weights.hub).replace("/", "--")
-        snapshots = hub_home() / "hub" / f"models--{hub}" / "snapshots"
-        pinned = model.revision != "unpinned"
-        folders = [snapshots / model.revision] if pinned else sorted(snapshots.glob("*"))
-        folder = next(iter(folders), None)
-    return folder if folder is not None and (folder / "config.json").exists() else None
+    folders = [state / "models" / name if weights.converted else weights.path]
+    if weights.hub is not None:
+        hub = f"models--{weights.hub.replace('/', '--')}"
+        pattern = "*" if model.revision == "unpinned" else model.revision
+        folders = [*sorted((hub_home() / "hub" / hub / "snapshots").glob(pattern))]
+    return next((each for each in folders if each and (each / "config.json").exists()), None)
 
 
 def hub_home() -> Path:

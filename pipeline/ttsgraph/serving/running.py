@@ -3,11 +3,10 @@
 Servers that another process keeps running (as in `make repro`) are used and left running.
 """
 
-import contextlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -50,14 +49,12 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Urls]:
         yield {}
 
 
-def servers_on_demand(
-    profile: Profile, state: Path = STATE
-) -> contextlib.AbstractContextManager[object]:
+def servers_on_demand(profile: Profile, state: Path = STATE) -> AbstractContextManager[object]:
     """Return a context that keeps local servers running once another process has started them.
 
     A process starts servers only if it needs a call that is missing from the cache.
     """
-    return in_use(state / RECORD) if profile.hosted else contextlib.nullcontext()
+    return in_use(state / RECORD) if profile.hosted else nullcontext()
 
 
 def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]:

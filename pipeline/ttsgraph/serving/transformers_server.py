@@ -36,18 +36,6 @@ def sampling_config(config: Any, body: dict[str, Any]) -> Any:
     return config
 
 
-def batch_config(config: Any) -> Any:
-    """Return the configuration of a batch: a copy with sampling turned on.
-
-    Each request in the batch then sets its own temperature and top_p.
-    """
-    shared = copy.deepcopy(config)
-    shared.do_sample = True
-    shared.temperature = 0.5
-    shared.top_p = 0.5
-    return shared
-
-
 def too_long(tokens: Any, config: Any, longest: int) -> str | None:
     """Return the reason why a prompt doesn't fit, or None if it does.
 
@@ -63,7 +51,7 @@ def too_long(tokens: Any, config: Any, longest: int) -> str | None:
 
 
 def request_sampling(config: Any) -> dict[str, float]:
-    """Return the sampling settings of one request in a batch configured by `batch_config`."""
+    """Return the sampling settings of one request in a batch."""
     if not config.do_sample:
         return {"temperature": _GREEDY, "top_p": _GREEDY}
     return {"temperature": config.temperature, "top_p": config.top_p}
@@ -102,7 +90,9 @@ def main(arguments: Sequence[str]) -> None:
     def start_batch(self: Any, model: Any, config: Any) -> None:
         self._cb_config = self._cb_config or ContinuousBatchingConfig()
         self._cb_config.per_request_processors = True
-        start(self, model, batch_config(config))
+        shared = copy.deepcopy(config)  # sampling is on, and each request sets its own values
+        shared.do_sample, shared.temperature, shared.top_p = True, 0.5, 0.5
+        start(self, model, shared)
 
     utils.BaseHandler._build_generation_config = lambda self, body, *rest, **named: sampling_config(
         build(self, body, *rest, **named), body

@@ -442,9 +442,12 @@ class Params(ClosedModel):
     """settings of `ttsgraph serve`"""
 
 
-def load_params(path: Path = Path("params.yaml")) -> Params:
-    """Read params.yaml. Raises SettingsError if the file can't be read or is invalid."""
-    return load(Params, path)
+def load_params(path: Path = Path("params.yaml"), profile: str | None = None) -> Params:
+    """Read params.yaml; a `profile` replaces the one in it. Raises SettingsError if the file can't
+    be read or is invalid.
+    """
+    params = load(Params, path)
+    return params.model_copy(update={"profile": profile or params.profile})
 
 
 def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
