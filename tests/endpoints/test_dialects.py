@@ -92,7 +92,7 @@ def test_a_first_attempt_that_is_not_about_the_form_teaches_nothing(first):
 
 def test_a_profile_says_how_a_model_wants_to_be_asked():
     stub = StubServer(NAMES, skill=1.0)
-    given = Dialect("max_completion_tokens", frozenset({"temperature", "top_p"}), system=False)
+    given = Dialect(frozenset({"temperature", "top_p", "max_tokens"}), system=False)
     with serve(stub) as url:
         extra = json.dumps({"thinking": {"type": "disabled"}})
         ask(url, request(extra_body='{"verbosity": "low"}'), dialect=given, extra_body=extra)

@@ -29,9 +29,7 @@ COUNT = 1200
 @pytest.mark.parametrize("name", list(GRAPHS))
 def test_arrays_and_text_agree(profile, task, name):
     traits = profile.simulation.tasks[task].model_copy(update=CHANGES[task])
-    tasks = profile.simulation.tasks | {task: traits}
-    world = profile.simulation.model_copy(update={"tasks": tasks})
-    environment = simulated(profile.model_copy(update={"simulation": world}), task)
+    environment = simulated(profile, task, **CHANGES[task])
     graph = GRAPHS[name]
     questions = load_questions(environment.task, profile.task(task).source, seed=0)[:COUNT]
     texts = asyncio.run(environment.evaluate(graph, questions)).accuracy

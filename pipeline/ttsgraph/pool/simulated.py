@@ -33,9 +33,12 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+import yaml
+from pydantic import Field, NonNegativeFloat, PositiveFloat, TypeAdapter
 
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.parsing import ClosedModel
@@ -93,11 +96,32 @@ class TaskTraits(ClosedModel):
     """share of questions whose key is wrong"""
 
 
-class Simulation(ClosedModel):
-    """A profile's `simulation` section: traits per task."""
+@cache
+def worlds() -> dict[str, dict[str, TaskTraits]]:
+    """Return the calibrated worlds by name: the traits of each kind of task."""
+    data = yaml.safe_load(Path(__file__).with_name("worlds.yaml").read_text())
+    return TypeAdapter(dict[str, dict[str, TaskTraits]]).validate_python(data)
 
-    tasks: dict[str, TaskTraits] = Field(default_factory=dict)
-    """traits of the questions of each task"""
+
+class Simulation(ClosedModel):
+    """World that the simulated engine answers in; it has figures, fitted to records, of the models
+    of the profile that uses it.
+    """
+
+    world: Literal["paper", "coder"] | None = None
+    """paper: the six models of arXiv 2511.00086; coder: two weak models"""
+    skill: dict[str, float] = Field(default_factory=dict)
+    """log-odds of being right on a question of average difficulty, by model or variant, where they
+    differ from the world's
+    """
+
+    @property
+    def tasks(self) -> dict[str, TaskTraits]:
+        """Traits of the questions of each kind of task; empty without a world."""
+        return {
+            kind: traits.model_copy(update={"skill": traits.skill | self.skill})
+            for kind, traits in (worlds()[self.world] if self.world else {}).items()
+        }
 
 
 def uniforms(text: str, count: int) -> list[float]:
@@ -137,18 +161,18 @@ class _SimulatedQuestion:
 
 
 class SimulatedClient(Client):
-    """Client that simulates a pool's models on synthetic questions; `lengths` gives the average
+    """Client that simulates a pool's models on synthetic questions, with the traits and average
     lengths of each task kind. Raises SettingsError if a model lacks a skill, a capacity or a speed.
     """
 
     def __init__(
-        self, simulation: Simulation, pool: ModelPool, lengths: Mapping[str, Lengths]
+        self, tasks: Mapping[str, TaskTraits], pool: ModelPool, lengths: Mapping[str, Lengths]
     ) -> None:
-        self._simulation = simulation
+        self._tasks = tasks
         self._lengths = lengths
         self._pool = pool
         self._models = {
-            (kind, name): _model(simulation, kind, spec)
+            (kind, name): _model(tasks, kind, spec)
             for kind in lengths
             for name, spec in pool.items()
         }
@@ -196,7 +220,7 @@ class SimulatedClient(Client):
                 "the simulated pool: expected a synthetic question of its profile, found"
                 f" {text[:60]!r}"
             )
-        traits = self._simulation.tasks[kind]
+        traits = self._tasks[kind]
         hard, position = uniforms(problem.name, 2)
         low, high = traits.favourite
         favourite = low + (high - low) * position
@@ -289,14 +313,14 @@ def _choose(replies: Sequence[int], majority: float, discernment: float, draw: f
     return different[-1]
 
 
-def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
+def _model(tasks: Mapping[str, TaskTraits], kind: str, spec: ModelSpec) -> _Model:
     if spec.speed is None:
         raise SettingsError(
             f"pool model {spec.name!r}: expected a speed for the simulation (seconds per prompt"
             " and per generated token), found none"
         )
     try:
-        traits = simulation.tasks[kind]
+        traits = tasks[kind]
         own = spec.name if spec.name in traits.skill else spec.model
         full = spec.name if spec.name in traits.capacity else spec.model
         return _Model(spec, traits.skill[own], traits.capacity[full], spec.speed)

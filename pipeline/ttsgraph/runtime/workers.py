@@ -168,7 +168,6 @@ def environment_for(
         settings.sampling.sampling(),
         profile.model_pool(task),
         client,
-        waves=profile.budget.wave,
     )
 
 

@@ -58,7 +58,7 @@ class LLMAgent(HeuristicAgent):
         """Ask for a ranking of the models that fit the budget; append the models that the answer
         leaves out, the most accurate first.
         """
-        if not self.settings.insight_1:
+        if not self.settings.uses("insight_1"):
             return super().select_family_size(brief, trials)
         models = brief.affordable
         tables = {
@@ -75,7 +75,7 @@ class LLMAgent(HeuristicAgent):
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
         """Ask for model combinations; if none is legal, return the rules' combinations."""
-        if not self.settings.insight_1:
+        if not self.settings.uses("insight_1"):
             return super().select_instances(brief, preference, limit)
         tables = {
             "candidates": context.pool_table(brief, brief.affordable),
@@ -98,15 +98,17 @@ class LLMAgent(HeuristicAgent):
         kind = answers.OpenUpdate if open_models else answers.Update
         # if the nodes' models are fixed, the prompt describes each of these models once
         models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
-        knows_scaling = settings.insight_2 or settings.insight_3
+        knows_scaling = settings.uses("insight_2") or settings.uses("insight_3")
         without_call = [role for role in brief.roles if not get_role(role).calls_model]
         notes = brief.notes
         if brief.reading and without_call:
             # Reading was measured on these very models, so it replaces the paper's general advice.
-            settings = settings.model_copy(update={"insight_2": False, "insight_3": False})
+            settings = settings.model_copy(
+                update={"without": (*settings.without, "insight_2", "insight_3")}
+            )
             notes = [_votes_instead(brief.reading, without_call), *notes]
         tables = {
-            **context.update_tables(distribution, history, brief, settings.evidence),
+            **context.update_tables(distribution, history, brief, settings.uses("evidence")),
             "pool": context.pool_table(brief, models),
             "pilot": context.pilot_table(brief) if knows_scaling else [],
             "notes": notes,
