@@ -173,7 +173,7 @@ class Draw:
         way = rng.choice(("contest", "contest", "paper", "trials"))
         ways = {"contest": contest, "trials": {"enabled": False}}
         pilot = {"questions": rng.randint(1, 2), "widths": [1, 3], "depths": [2], "max_nodes": 3}
-        joint = {"kind": "joint", "weight": rng.choice((0.0, 0.3, 1.0))}
+        joint = {"kind": "joint", "weight": rng.choice((0.0, 0.3, 1.0)), "half_s": 0.5}
         return {
             "init": init | ({"contest": ways[way]} if way in ways else {}),
             "search": search | ({"way": "paper"} if way == "paper" else {}),

@@ -128,7 +128,7 @@ def test_the_same_extracted_answer_is_graded_once_and_a_failure_is_not_remembere
     assert task.graded == 3
 
 
-JOINT = Objective(kind="joint", weight=0.4)
+JOINT = Objective(kind="joint", weight=0.4, half_s=10.0)
 
 
 def test_joint_is_the_weighted_sum_of_accuracy_and_speed():

@@ -11,13 +11,12 @@ import pytest
 from lab.pools.run import searched
 from lab.pools.tables import table_of
 from lab.pools.worlds import world_of
-from ttsgraph.evaluation.objective import Objective
 
 RECORDS = Path(__file__).parents[1] / "data" / "searches"
 SEARCHES = {
     "lookup": ("lookup-1", 60, "8-cheap", {}),
     "equals": ("equals", 40, "8-cheap", {"search": {"way": "paper"}}),
-    "weighed": ("noisy-keys", 30, "8-cheap", {"objective": {"kind": "joint"}}),
+    "weighed": ("noisy-keys", 30, "8-cheap", {"objective": {"kind": "joint", "half_s": 2.0}}),
 }
 SHOWN = ["iteration", "found_by", "split", "graph_hash", "n_scored", "accuracy", "calls"]
 
@@ -26,9 +25,7 @@ def made(name: str, folder: Path) -> str:
     """Return the contest's and the loop's candidates of a search on a table of answers, as CSV."""
     world, count, budget, sections = SEARCHES[name]
     known = table_of(world_of(world).pool, count, seed=5)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Objective, "half_s", 2.0)
-        found = searched(known, world_of(world).limits[budget], seed=5, **sections)
+    found = searched(known, world_of(world).limits[budget], seed=5, **sections)
     assert found.searched is not None
     found.searched.project.folder.save(folder)
     archives = map(pd.read_parquet, sorted(folder.rglob("archive.parquet")))

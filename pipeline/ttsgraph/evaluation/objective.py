@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from ttsgraph.base.parsing import ClosedModel
 
@@ -32,10 +32,8 @@ class Objective(ClosedModel):
     """only accuracy, or accuracy and latency together"""
     weight: Annotated[float, Field(ge=0, le=1)] = 0.3
     """weight of latency, for joint"""
-    half_s: ClassVar = 10.0
-    """the latency in seconds that scores 1/2, for joint: `weight` by itself sets what a second is
-    worth
-    """
+    half_s: PositiveFloat = 10.0
+    """the latency in seconds that scores 1/2, for joint"""
 
     @property
     def joint(self) -> bool:

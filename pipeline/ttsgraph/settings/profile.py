@@ -124,8 +124,8 @@ class AgentSettings(ClosedModel):
     """maximum estimated tokens of a prompt; tables that would exceed it are summarised"""
     timeout_s: ClassVar = 600.0
     """timeout of one attempt, in seconds: longer than a model takes to reason in `max_tokens`"""
-    max_retries: int = Field(default=4, ge=0)
-    """maximum attempts after the first"""
+    max_retries: ClassVar = 4
+    """maximum attempts after the first; after 8 s of waits a search stops, and can go on"""
     reasks: ClassVar = 2
 
     @classmethod

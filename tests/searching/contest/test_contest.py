@@ -33,7 +33,7 @@ ROLES = ("assistant", "fuser", "voter")
 TRAIN = 160
 VAL = 32
 SETTINGS = ContestSettings(calls=900)
-JOINT = Objective(kind="joint", weight=0.9)
+JOINT = Objective(kind="joint", weight=0.9, half_s=2.0)
 
 
 def questions(count: int) -> list[Question]:

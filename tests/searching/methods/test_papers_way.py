@@ -140,7 +140,7 @@ def test_one_key_sets_what_follows_from_it_and_refuses_what_contradicts_it(profi
     assert (found.init.questions, found.init.topologies) == (32, 10)
     assert not found.init.contest.enabled
     assert found.agent.without == ("evidence", "proposes")
-    assert parse(Profile, found.model_dump(mode="json"), "profile") == found
+    assert parse(Profile, found.model_dump(mode="json", exclude_none=True), "profile") == found
     told["init"] = {"contest": {"enabled": True}}
     with pytest.raises(SettingsError, match=r"init\.contest\.enabled"):
         parse(Profile, told, "profile")

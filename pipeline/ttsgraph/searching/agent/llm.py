@@ -8,7 +8,7 @@ answer is used. Every exchange is recorded. The model is called through `speak`.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jinja2
 import numpy as np
@@ -21,7 +21,7 @@ from ttsgraph.searching.agent import answers, base, context
 from ttsgraph.searching.agent.answers import Move
 from ttsgraph.searching.agent.base import Brief, Counts, History, Preference, Trial
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
-from ttsgraph.settings.profile import AgentSettings
+from ttsgraph.settings.profile import AgentPart, AgentSettings
 
 PROMPTS = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).with_name("prompts")),
@@ -121,7 +121,7 @@ class LLMAgent(HeuristicAgent):
             roles=distribution.roles,
             sink=distribution.ids[-1],
             open_models=open_models,
-            agent=settings,
+            agent=_switches(settings),
             example=_example(distribution, kind),
         )
         answers.apply_update(answer, distribution)
@@ -138,7 +138,7 @@ class LLMAgent(HeuristicAgent):
             "joint": brief.joint,
             "weight": f"{brief.objective.weight:g}",
             "half_s": f"{brief.objective.half_s:g}",
-            "agent": self.settings,
+            "agent": _switches(self.settings),
             **more,
         }
         template = PROMPTS.get_template(f"{stage}.md.j2")
@@ -230,3 +230,8 @@ def _example(distribution: GraphDistribution, kind: type[answers.Update]) -> str
         likeliest = {name: names[table[-1].argmax()], "probability": round(table[-1].max(), 2)}
         example[f"{name}_changes"] = [{"node": tail[-1]} | likeliest | why]
     return json.dumps({name: example[name] for name in kind.model_fields})
+
+
+def _switches(settings: AgentSettings) -> dict[str, bool]:
+    """Return whether the agent uses each part, for the prompts' templates."""
+    return {part: settings.uses(part) for part in get_args(AgentPart)}
