@@ -38,14 +38,12 @@ def environment(client: Client, task: Task = TASK, **more: Any) -> Environment:
     return Environment(task, PROMPT, Sampling(), POOL, client, **more)
 
 
-def simulated(profile: Profile, task: str, **traits: Any) -> Environment:
-    """An environment of a profile's simulated pool, in a world where the task has these traits."""
+def simulated(profile: Profile, task: str) -> Environment:
+    """An environment of a profile's simulated pool."""
     section = profile.task(task)
     kind = get_task(section.kind)
     pool = profile.model_pool()
     lengths = {each.kind: each.lengths.given for each in profile.tasks.values()}
-    tasks = profile.simulation.tasks
-    tasks[section.kind] = tasks[section.kind].model_copy(update=traits)
-    client = SimulatedClient(tasks, pool, lengths)
+    client = SimulatedClient(profile.simulation.tasks, pool, lengths)
     prompt = section.prompt.prompt(kind, ())
     return Environment(kind, prompt, section.sampling.sampling(), pool, client)

@@ -22,9 +22,6 @@ fuser      takes one of the different answers. The odds of an answer are (number
 
 One of the few wrong answers to a question is the favourite, whose share of the wrong answers lies
 between the two values of `favourite`. This makes wrong answers agree, so votes can fail.
-Three traits are 0 in the calibrated tasks: `own` is the family-specific share of difficulty;
-`alike` is the probability that a draw repeats the model's fixed answer; and `noise` is the share of
-questions with a wrong key, for which the favourite counts as right.
 """
 
 import hashlib
@@ -88,12 +85,6 @@ class TaskTraits(ClosedModel):
     """steepness with which the probability of losing the thread rises around the capacity"""
     chance: Probability
     """probability of being right once the thread is lost"""
-    own: Probability = 0.0
-    """family-specific share of a question's difficulty"""
-    alike: Probability = 0.0
-    """probability that a draw repeats the model's fixed answer"""
-    noise: Probability = 0.0
-    """share of questions whose key is wrong"""
 
 
 @cache
@@ -137,7 +128,6 @@ def _logistic(x: float) -> float:
 class _Model(NamedTuple):
     """Traits of a model, or of a variant, on one task."""
 
-    spec: ModelSpec
     skill: float
     capacity: float
     speed: tuple[float, float]
@@ -154,10 +144,6 @@ class _SimulatedQuestion:
     """difficulty, standard normal over a task's questions"""
     favourite: float
     """the most frequent wrong answer's share of the wrong answers"""
-    replies: Sequence[str]
-    """replies as models see them, the right one first; if the key is wrong, the favourite is graded
-    as right
-    """
 
 
 class SimulatedClient(Client):
@@ -187,7 +173,7 @@ class SimulatedClient(Client):
         draw = uniforms(request.key(), 5)
         drafts = [_read(question, block) for block in blocks[2:-1]]
         reply, revision = _reply(question, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
-        said = f"{question.replies[reply]}\n(revision {revision})"
+        said = f"{question.problem.replies[reply]}\n(revision {revision})"
         text = cut_at_stop(said, request.sampling.stop)
         lengths = self._lengths[question.kind]
         length = lengths.generated_tokens
@@ -224,11 +210,8 @@ class SimulatedClient(Client):
         hard, position = uniforms(problem.name, 2)
         low, high = traits.favourite
         favourite = low + (high - low) * position
-        replies = problem.replies
-        if traits.noise and uniforms(f"{problem.name} key", 1)[0] < traits.noise:
-            replies = (replies[1], replies[0], *replies[2:])
         z = normal_quantile(hard)
-        question = _SimulatedQuestion(problem, kind, traits, z, favourite, replies)
+        question = _SimulatedQuestion(problem, kind, traits, z, favourite)
         self._asked[text] = question
         return question
 
@@ -239,7 +222,7 @@ def _read(asked: _SimulatedQuestion, block: str) -> tuple[int, int]:
     """
     text = block[block.find("\n") + 1 : block.rfind("\n")]
     revisions = _REVISIONS.search(text)
-    matches = (k for k, reply in enumerate(asked.replies) if text.startswith(reply))
+    matches = (k for k, reply in enumerate(asked.problem.replies) if text.startswith(reply))
     return next(matches, 1), int(revisions[1]) if revisions else 0
 
 
@@ -254,8 +237,6 @@ def _reply(
     traits = asked.traits
     alone, repair, corrupt = _chances(asked, model)
     if not drafts:
-        if traits.alike and draw[1] < traits.alike:  # the model's fixed answer
-            draw = uniforms(f"{asked.problem.name} {model.spec.name}", 4)
         return (_RIGHT if draw[0] < alone else _wrong(asked, draw[3])), 0
     most = max(revision for _, revision in drafts)
     revision = 1 + (round(traits.carry * most) if fuse else most)
@@ -279,12 +260,8 @@ def _chances(asked: _SimulatedQuestion, model: _Model) -> tuple[float, float, fl
     wrong answer to it, and corrupts a right one.
     """
     traits = asked.traits
-    z = asked.z
-    if traits.own:
-        (draw,) = uniforms(f"{asked.problem.name} {model.spec.family}", 1)
-        z = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * normal_quantile(draw)
-    alone = _logistic(model.skill - traits.spread * z)
-    repair = traits.repair * _logistic(model.skill + traits.insight - traits.spread * z)
+    alone = _logistic(model.skill - traits.spread * asked.z)
+    repair = traits.repair * _logistic(model.skill + traits.insight - traits.spread * asked.z)
     return alone, repair, traits.corrupt * (1 - alone)
 
 
@@ -292,7 +269,7 @@ def _wrong(asked: _SimulatedQuestion, draw: float) -> int:
     """Pick a wrong reply: the favourite with its share, the others with equal probabilities."""
     if draw < asked.favourite:
         return 1
-    others = len(asked.replies) - 2
+    others = len(asked.problem.replies) - 2
     return 2 + min(others - 1, int((draw - asked.favourite) / (1 - asked.favourite) * others))
 
 
@@ -323,7 +300,7 @@ def _model(tasks: Mapping[str, TaskTraits], kind: str, spec: ModelSpec) -> _Mode
         traits = tasks[kind]
         own = spec.name if spec.name in traits.skill else spec.model
         full = spec.name if spec.name in traits.capacity else spec.model
-        return _Model(spec, traits.skill[own], traits.capacity[full], spec.speed)
+        return _Model(traits.skill[own], traits.capacity[full], spec.speed)
     except KeyError as error:
         raise SettingsError(
             f"simulation: expected traits of model {spec.name!r} on {kind!r}, but there is no entry"

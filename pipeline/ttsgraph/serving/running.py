@@ -28,7 +28,7 @@ RECORD = "servers.json"
 
 STARTUP_S = 1800.0
 """Maximum seconds until a server started here answers: a large model is downloaded and compiled
-meanwhile. A server that ends before is noticed at once.
+meanwhile. The end of a server is noticed immediately.
 """
 
 

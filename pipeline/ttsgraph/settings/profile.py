@@ -125,7 +125,7 @@ class AgentSettings(ClosedModel):
     timeout_s: ClassVar = 600.0
     """timeout of one attempt, in seconds: longer than a model takes to reason in `max_tokens`"""
     max_retries: ClassVar = 4
-    """maximum attempts after the first; after 8 s of waits a search stops, and can go on"""
+    """maximum attempts after the first; after 8 s of waits a search stops, and can be resumed"""
     reasks: ClassVar = 2
 
     @classmethod
