@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import ttsgraph
 from lab.fuzz.again import searched_again
 from lab.fuzz.stand_ins import KINDS, Habits, StandIns, rows_of
 from ttsgraph.base.errors import InputError, LimitReached, RunStopped
 from ttsgraph.graphs.roles import role_names
+from ttsgraph.settings.stages import ContestPart
 
 METHODS = ("agent_reinforce", "random", "textgrad")
 SETTINGS = r"budget|limit|max_nodes|question|split|team|role|model|method|kind|calls|lengths"
@@ -153,8 +154,6 @@ class Draw:
             entry["of"] = rng.choice(("mean", "worst"))
         if self.one_in(3):
             entry["worst"] = limit * rng.choice((0.5, 1.0, 3.0))
-        if self.one_in(5):
-            entry["wave"] = rng.choice(([1], [2], [3, 1]))
         return entry
 
     def sections(self) -> dict[str, Any]:
@@ -162,10 +161,7 @@ class Draw:
         rng = self.rng
         contest = {
             "calls": rng.choice((1, 20, 60, 90)),
-            "block": rng.choice((1, 3, 6)),
-            "rounds": rng.randint(1, 3),
-            "final_block": rng.choice((1, 4)),
-            **{flag: not self.one_in(4) for flag in ("mixes", "routes", "response_model")},
+            "without": [part for part in get_args(ContestPart) if self.one_in(4)],
         }
         init = {"questions": rng.randint(1, 3), "candidates": rng.randint(1, 3), "topologies": 1}
         search = {
@@ -183,9 +179,8 @@ class Draw:
             "search": search | ({"way": "paper"} if way == "paper" else {}),
             "pilot": pilot | {"random_graphs": rng.choice((1, 2, 6))},
             "objective": joint if self.one_in(3) else {},
-            "agent": {"roles": not self.one_in(5)},
+            "agent": {"without": ["roles"] if self.one_in(5) else []},
             "engine": {"kind": "external"},
-            "deploy": {"margin": rng.choice((0.0, 0.01, 0.3))},
         }
 
 

@@ -5,7 +5,6 @@ A study of many worlds runs a hundred thousand graphs; with arrays, a graph of 2
 questions takes milliseconds. tests/lab/test_arrays.py compares the two distributions.
 """
 
-import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,20 +59,13 @@ class ArrayWorld:
         z = rng.standard_normal(count)
         low, high = traits.favourite
         self._favourite = low + (high - low) * rng.random(count)
-        # If the key of a question is wrong, the favourite wrong reply is graded as right.
-        self.right = (rng.random(count) < traits.noise).astype(np.intp)
-        own = {family: rng.standard_normal(count) for family in sorted(pool.families)}
+        self.right = np.zeros(count, dtype=np.intp)
         self._alone: dict[str, FloatArray] = {}
         self._repair: dict[str, FloatArray] = {}
-        self._habit: dict[str, tuple[FloatArray, FloatArray]] = {}
-        for name, spec in pool.items():
-            hard = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * own[spec.family]
+        for name in pool:
             skill = traits.skill[name]
-            self._alone[name] = expit(skill - traits.spread * hard)
-            self._repair[name] = traits.repair * expit(
-                skill + traits.insight - traits.spread * hard
-            )
-            self._habit[name] = rng.random(count), rng.random(count)
+            self._alone[name] = expit(skill - traits.spread * z)
+            self._repair[name] = traits.repair * expit(skill + traits.insight - traits.spread * z)
 
     def _setup(
         self,
@@ -141,14 +133,7 @@ class ArrayWorld:
         return self._react(node, inputs, draws)
 
     def _answer(self, model: str, draws: FloatArray) -> IntArray:
-        first = draws[0]
-        last = draws[3]
-        if self.traits.alike:
-            habitual = draws[1] < self.traits.alike
-            habit = self._habit[model]
-            first = np.where(habitual, habit[0], first)
-            last = np.where(habitual, habit[1], last)
-        return np.where(first < self._alone[model], 0, self._wrong(last))
+        return np.where(draws[0] < self._alone[model], 0, self._wrong(draws[3]))
 
     def _react(self, node: Node, inputs: Sequence[NodeReplies], draws: FloatArray) -> NodeReplies:
         traits = self.traits

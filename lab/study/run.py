@@ -75,7 +75,7 @@ class Laboratory:
                 self.grader.remember(question, reply, right)
         tasks = profile.tasks.values()
         lengths = {each.kind: given for each in tasks if (given := each.lengths.given)}
-        self.client = SimulatedClient(profile.simulation, profile.model_pool(), lengths)
+        self.client = SimulatedClient(profile.simulation.tasks, profile.model_pool(), lengths)
         self._starts: dict[str, Start] = {}
 
     def questions(self, seed: int) -> dict[str, list[Question]]:
@@ -108,8 +108,8 @@ class Laboratory:
         if cell.loop:
             contest = contest_share(contest)
         if cell.without in CONTEST_ABLATIONS:
-            contest = contest.model_copy(update={cell.without: False})
-        chosen = contest.model_dump() if cell.way == "contest" else [agent.insight_1]
+            contest = contest.model_copy(update={"without": (cell.without,)})
+        chosen = contest.model_dump() if cell.way == "contest" else [agent.uses("insight_1")]
         asked = [
             cell.seed,
             cell.metric,
@@ -196,7 +196,7 @@ async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
     search = settings.search
     if cell.way == "paper" and cell.method == OURS:
         search = search.model_copy(update={"way": "paper"})
-        agent = agent.model_copy(update={"evidence": False, "proposes": False})
+        agent = agent.model_copy(update={"without": (*agent.without, "evidence", "proposes")})
     problem = Problem(
         brief,
         search,
@@ -270,8 +270,8 @@ def _calls_left(settings: StudySettings, cell: Cell, start: Start) -> int:
 
 def _profile_of(profile: Profile, cell: Cell) -> Profile:
     """Return a copy of the profile with a cell's agent, budget and objective."""
-    switched_off = {cell.without: False} if cell.without in ABLATIONS else {}
-    agent = profile.agent.model_copy(update=switched_off)
+    without = (cell.without,) if cell.without in ABLATIONS else ()
+    agent = profile.agent.model_copy(update={"without": without})
     budget = profile.budget.model_copy(update={"metric": cell.metric, "limit": cell.budget})
     changes = {"agent": agent, "budget": budget, "objective": cell.objective}
     return profile.model_copy(update=changes)

@@ -53,7 +53,7 @@ def deployed(folder: Path, url: str, graph: CollaborationGraph) -> DeployedVersi
     models = {
         "a": shared | {"variants": variants},
         "b": shared,
-        "c": shared | {"system_role": False, "extra_body": {"top_k": 5}},
+        "c": shared | {"extra_body": {"top_k": 5}},
     }
     return DeployedVersion(TASK, graph, profile_of(models, folder / "qa.jsonl", "exact", "$1"))
 

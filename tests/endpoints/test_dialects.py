@@ -81,7 +81,7 @@ def test_a_first_attempt_that_is_not_about_the_form_teaches_nothing(first):
 
 
 def test_a_profile_says_how_a_model_wants_to_be_asked():
-    given = Dialect("max_completion_tokens", frozenset({"temperature", "top_p"}), system=False)
+    given = Dialect(frozenset({"temperature", "top_p", "max_tokens"}), system=False)
     asked = request(extra_body='{"verbosity": "low"}')
     of_endpoint = {"dialect": given, "extra_body": '{"thinking": {"type": "disabled"}}'}
     _, stub = ask_stub(None, asked, **of_endpoint)

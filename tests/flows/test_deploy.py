@@ -52,7 +52,6 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         project = SimulatedProject(folder)
         project.uri = uri
         project.settings["deploy"] = {"promote": "better", "confidence": 0.6}
-        project.settings["research"] = {"watch_s": 1}
         project.build("agent_reinforce")
         outcome = folder / "research" / "simulated-small" / "math" / "outcome.json"
 
@@ -61,7 +60,13 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
                 return registry.champion("math").number == number
 
         assert champion("1")
-        program = f"cd {folder} && exec {sys.executable} -m ttsgraph_flows.deploy"
+        code = (
+            "from ttsgraph.settings.stages import ResearchSettings\n"
+            "from ttsgraph_flows.deploy import deploy\n"
+            "ResearchSettings.watch_s = 1\n"
+            "deploy()"
+        )
+        program = f"cd {folder} && exec {sys.executable} -c '{code}'"
         log = servers / "deploy.log"
         stack.enter_context(background(log, "/bin/sh", "-c", program, **project.environment))
         # The first run finds nothing changed.

@@ -12,6 +12,7 @@ from tests.support.simulated_project import SimulatedProject
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
+from ttsgraph.pool.simulated import worlds
 from ttsgraph_flows import evaluate
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.registry import Registry
@@ -25,12 +26,14 @@ BEST = "llama-3.2-3b"
 def project(tmp_path_factory):
     """Searched in a world where reading others' answers ruins one's own."""
     project = SimulatedProject(tmp_path_factory.mktemp("gate"))
-    world = project.settings["simulation"]["tasks"]["math"]
-    world |= {"corrupt": 0.9, "repair": 0.0, "mend": 0.0, "insight": -2.0}
-    world |= {"discernment": 0.1, "favourite": [0.9, 0.95]}
+    changes = {"corrupt": 0.9, "repair": 0.0, "mend": 0.0, "insight": -2.0}
+    changes |= {"discernment": 0.1, "favourite": (0.9, 0.95)}
     project.seed = 2  # another finds one call by itself, or a cheaper graph
-    project.build()
-    return project
+    with pytest.MonkeyPatch.context() as patch:
+        paper = worlds()["paper"]
+        patch.setitem(paper, "math", paper["math"].model_copy(update=changes))
+        project.build()
+        yield project
 
 
 def told(project):

@@ -11,7 +11,7 @@ from lab.fuzz.stand_ins import Habits, StandIns, rows_of
 from tests.support.numbers import in_text, odd_numbers
 from tests.support.simulated_project import SimulatedProject
 
-CONTEST = {"calls": 150, "block": 6, "rounds": 1, "final_block": 6}
+CONTEST = {"calls": 150}
 SEARCH = {"max_iterations": 3, "patience": 2, "candidates": 2, "batch": 6}
 INIT = {"questions": 4, "candidates": 2, "topologies": 2}
 WAYS: dict[str, dict[str, Any]] = {

@@ -32,7 +32,7 @@ SECTIONS: dict[str, Any] = {
 }
 CONTEST: dict[str, Any] = SECTIONS | {
     "search": SECTIONS["search"] | {"way": "joint"},
-    "init": {"contest": {"calls": 300, "block": 8, "final_block": 8}},
+    "init": {"contest": {"calls": 300}},
 }
 BUDGET = "$0.0004"
 TABLES = {

@@ -15,6 +15,7 @@ from ttsgraph.deployment.provenance import Code, Dataset, Provenance, TestResult
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.models.client import Usage
 from ttsgraph.service.book import AnswerLog
+from ttsgraph_flows import served
 from ttsgraph_flows.lineage import lineage, seal
 from ttsgraph_flows.registry import Registry
 from ttsgraph_flows.served import write_served
@@ -94,18 +95,20 @@ def test_figures_of_a_test_are_what_service_is_held_against():
     assert figures_of(feedback, graph) == Figures(1.0, 0.25, pytest.approx((1 / 3 + 1) / 2))
 
 
-def test_served_questions_are_written_for_their_owner_alone(tmp_path):
-    book = AnswerLog(tmp_path / "served.db", 100)
+def test_served_questions_are_written_for_their_owner_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(served, "TABLE", tmp_path / "nowhere.db")
+    with pytest.raises(DataError, match="expected the table of served questions"):
+        write_served("math", tmp_path / "math-served.jsonl")
+    monkeypatch.setattr(served, "TABLE", tmp_path / "served.db")
+    book = AnswerLog(served.TABLE)
     path = tmp_path / "inputs" / "math-served.jsonl"
     with pytest.raises(DataError, match="found none"):
-        write_served(tmp_path / "served.db", 100, "math", path)
-    with pytest.raises(DataError, match="expected the table of served questions"):
-        write_served(tmp_path / "nowhere.db", 100, "math", path)
+        write_served("math", path)
     for k in range(3):
         row = {"trace": f"{k:032x}", "model": "m", "task": "math", "version": "1", "cost": 0.1}
         book.add(**row, question=f"{k} + 1", answer="1")
         book.judge(f"{k:032x}", float(k == 0), str(k + 1) if k else None, 1)
-    assert write_served(tmp_path / "served.db", 100, "math", path) == 3
+    assert write_served("math", path) == 3
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     known = {"0 + 1": "1", "1 + 1": "2", "2 + 1": "3"}
     assert {row["question"]: row["answer"] for row in rows} == known

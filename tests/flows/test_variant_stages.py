@@ -20,7 +20,7 @@ def project(tmp_path_factory):
     project = SimulatedProject(tmp_path_factory.mktemp("variants"))
     variants = {"wise": {"reasoning_effort": "high"}, "t0": {"temperature": 0}}
     project.settings["pool"][SMALL] = project.settings["pool"][SMALL] | {"variants": variants}
-    project.settings["simulation"]["tasks"]["math"]["skill"][WISE] = 4.0
+    project.settings["simulation"]["skill"][WISE] = 4.0
     project.build("agent_reinforce")
     return project
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from lab.pools.arrays import ArrayWorld
 from tests.graphs.test_stopping import READS, voting_graphs
-from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import POOL, PROMPT, TASK, environment, run
+from tests.support.fakes import ScriptedClient
+from tests.support.running import POOL, PROMPT, TASK, run
 from tests.support.timed import waited
 from ttsgraph.evaluation.executor import draw_numbers, manner_of
 from ttsgraph.graphs import topologies
@@ -19,7 +19,6 @@ from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.graphs.stopping import Gate, Stop
 from ttsgraph.graphs.topologies import with_sink
 from ttsgraph.models.client import Completion, Request, Sampling
-from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.math import MathTask
 
 SMALL = "llama-3.2-1b"
@@ -123,14 +122,3 @@ def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(pr
         paid = needs(graph, classes(graph, world=held_out)).weights(cost.node_costs(graph))
         assert expected == pytest.approx(sum(paid.values()).mean(), rel=0.05), name
         assert expected < mean.graph_cost(graph) < cost.graph_cost(graph)
-
-
-def test_a_wave_of_the_profile_changes_what_is_asked_and_nothing_that_is_answered():
-    questions = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(12)]
-    graph = topologies.parallel(["m"] * 7, "m", "voter")
-    found = []
-    for waves in ((), (4, 1)):
-        client = ScriptedClient(lambda r: str(int(unit_draw(r) * 2)))
-        found.append(asyncio.run(environment(client, waves=waves).evaluate(graph, questions)))
-    assert [r.answer for r in found[0].results] == [r.answer for r in found[1].results]
-    assert found[0].usage.calls == 84 > found[1].usage.calls

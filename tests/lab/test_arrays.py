@@ -14,7 +14,6 @@ SMALL = "llama-3.2-1b"
 MIDDLE = "llama-3.2-3b"
 LARGE = "llama-3.1-8b"
 OTHER = "gemma-1.1-2b"
-CHANGES = {"math": {}, "mmlu": {"noise": 0.3, "alike": 0.5}}
 GRAPHS = {
     "single": topologies.single(LARGE),
     "vote": topologies.parallel([LARGE, LARGE, LARGE, OTHER, OTHER], LARGE, "voter"),
@@ -28,10 +27,8 @@ COUNT = 1200
 @pytest.mark.parametrize("task", ["math", "mmlu"])
 @pytest.mark.parametrize("name", list(GRAPHS))
 def test_arrays_and_text_agree(profile, task, name):
-    traits = profile.simulation.tasks[task].model_copy(update=CHANGES[task])
-    tasks = profile.simulation.tasks | {task: traits}
-    world = profile.simulation.model_copy(update={"tasks": tasks})
-    environment = simulated(profile.model_copy(update={"simulation": world}), task)
+    traits = profile.simulation.tasks[task]
+    environment = simulated(profile, task)
     graph = GRAPHS[name]
     questions = load_questions(environment.task, profile.task(task).source, seed=0)[:COUNT]
     texts = asyncio.run(environment.evaluate(graph, questions)).accuracy

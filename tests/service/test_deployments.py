@@ -43,7 +43,7 @@ def figures_of(service):
 def test_a_name_is_followed_and_kept_while_its_registry_or_new_version_cant_be_had(shelf, pool):
     new = DeployedVersion("math", NEW, profile_of(pool.url), (), "2")
     unreachable = DeployedVersion("math", NEW, profile_of("http://127.0.0.1:9/v1"))
-    with serving(shelf, refresh_s=0.02) as service:
+    with serving(shelf, REFRESH_S=0.02) as service:
         for trouble in (InputError("registry away"), OSError("disk"), unreachable):
             shelf.versions[NAME] = trouble
             service.refresh()

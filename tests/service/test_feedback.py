@@ -55,7 +55,7 @@ def version(pool, graph=VOTED, number="3", tested=NO_FIGURES):
 
 def kept(path, keep="texts", **more):
     """Settings of a server that one client alone may judge."""
-    return {"feedback": {"keep": keep, "path": str(path / "served.db"), "clients": 1} | more}
+    return {"feedback": {"keep": keep, "clients": 1} | more, "TABLE": path / "served.db"}
 
 
 def say(url, headers=None, **body):
@@ -91,7 +91,7 @@ def test_feedback_joins_the_answer_and_makes_it_a_question_for_the_next_search(p
     assert f'ttsgraph_feedback_total{{model="{NAME}"}} 5.0' in figures
     book = tmp_path / "served.db"
     assert stat.S_IMODE(book.stat().st_mode) == 0o600
-    known = {row["question"]: row["answer"] for row in AnswerLog(book, 10).questions("math")}
+    known = {row["question"]: row["answer"] for row in AnswerLog(book).questions("math")}
     assert known == {"3 + 4": "7", "3 + 5": "8", "2 + 5": "7"}
 
 
@@ -129,7 +129,7 @@ def test_a_file_that_is_no_table_is_named_before_anything_is_served(pool, tmp_pa
     if kind == "folder":
         file.mkdir()
     elif kind == "older":  # by an earlier version
-        AnswerLog(file, 9).close()
+        AnswerLog(file).close()
         with sqlite3.connect(file) as table:
             table.execute("alter table served drop column asker")
     else:
@@ -163,7 +163,7 @@ CLIENTS = {
 def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(tmp_path, case):
     """The challenger is always right and the champion never."""
     clients, least, promoted, counted = CLIENTS[case]
-    book = AnswerLog(tmp_path / "served.db", 10_000)
+    book = AnswerLog(tmp_path / "served.db")
     for k, client in enumerate(clients):
         version = "3" if k % 2 else "4"
         row = {"trace": f"{k:032x}", "model": NAME, "task": "math", "version": version, "cost": 0.1}
@@ -175,8 +175,9 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(tmp_pa
     assert (decision is not None and decision.promote) == promoted
 
 
-def test_the_table_keeps_the_last_answers_alone(tmp_path):
-    book = AnswerLog(tmp_path / "served.db", rows=3)
+def test_the_table_keeps_the_last_answers_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("ttsgraph.service.book.ROWS", 3)
+    book = AnswerLog(tmp_path / "served.db")
     for k in range(5):
         book.add(trace=f"{k:032x}", model=NAME, task="math", version="1", cost=0.1)
     assert [k for k in range(5) if book.find(f"{k:032x}") is not None] == [2, 3, 4]

@@ -117,7 +117,7 @@ BAD = {
 
 
 def test_what_cannot_be_answered_is_an_error_in_openais_shape_and_breaks_nothing(pool):
-    with deployed(pool, max_input_tokens=500, max_body_bytes=100_100) as url:
+    with deployed(pool, max_input_tokens=500, MAX_BODY_BYTES=100_100) as url:
         for case, (body, status, param, said) in BAD.items():
             answer = post(url, body)
             assert answer.status_code == status, case
@@ -285,13 +285,6 @@ def test_every_parameter_of_the_docs_table_is_treated_as_it_says(pool):
                 assert found.json()["error"]["param"] == name, fragment
             else:
                 assert found.json()["ttsgraph"]["ignored"] == ([name] if named else []), fragment
-
-
-def test_a_strict_server_refuses_parameters_without_effect(pool):
-    with deployed(pool, strict=True) as url:
-        refused = post(url, chat(top_k=1))
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "top_k")
-        assert post(url, chat(max_tokens=5)).status_code == 200
 
 
 def test_names_are_logged_once_and_harm_neither_log_nor_header(pool, caplog):

@@ -116,7 +116,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 @pytest.mark.parametrize("half", HALVES)
 def test_a_flood_of_half_requests_keeps_nobody_from_an_answer(pool, half):
-    with deployed(pool, VOTED, max_connections=20) as url, ExitStack() as flood:
+    with deployed(pool, VOTED, MAX_CONNECTIONS=20) as url, ExitStack() as flood:
         for _ in range(60):
             flood.enter_context(half_asked(url, half))
             assert b" 200 OK" in sent(url, HEALTH)
@@ -124,7 +124,7 @@ def test_a_flood_of_half_requests_keeps_nobody_from_an_answer(pool, half):
 
 
 def test_what_does_not_arrive_in_time_is_not_waited_for(pool):
-    with deployed(pool, receive_s=0.2) as url, ExitStack() as opened:
+    with deployed(pool, RECEIVE_S=0.2) as url, ExitStack() as opened:
         silent = [opened.enter_context(half_asked(url, half)) for half in HALVES]
         whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
         silent.append(opened.enter_context(connect(url)))
@@ -133,7 +133,7 @@ def test_what_does_not_arrive_in_time_is_not_waited_for(pool):
             wait_until(partial(is_closed, connection))
 
 
-@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_client"])
+@pytest.mark.parametrize("limit", ["MAX_CONNECTIONS", "MAX_CONNECTIONS_PER_CLIENT"])
 def test_where_all_connections_have_requests_under_way_a_new_one_is_told_to_come_back(pool, limit):
     with deployed(pool, **{limit: 2}) as url:
         pool.holds = lambda body: True
@@ -147,7 +147,7 @@ def test_where_all_connections_have_requests_under_way_a_new_one_is_told_to_come
 
 
 def test_a_request_under_way_outlives_the_time_that_one_has_to_arrive(pool):
-    with deployed(pool, receive_s=0.1) as url, connect(url) as connection:
+    with deployed(pool, RECEIVE_S=0.1) as url, connect(url) as connection:
         pool.holds = lambda body: True
         more = f"Content-Length: {len(BODY)}\r\nConnection: close\r\n\r\n"
         connection.sendall(HEAD + more.encode() + BODY)
@@ -159,7 +159,7 @@ def test_a_request_under_way_outlives_the_time_that_one_has_to_arrive(pool):
 
 def test_a_client_that_reads_no_answers_is_disconnected(pool):
     request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
-    with deployed(pool, receive_s=0.2) as url, connect(url) as connection:
+    with deployed(pool, RECEIVE_S=0.2) as url, connect(url) as connection:
         connection.settimeout(0.1)
 
         def is_gone():

@@ -27,8 +27,9 @@ def test_shipped_profiles_are_valid(name):
 
 
 def test_a_bundle_of_an_earlier_version_is_read_unless_it_asks_for_what_is_gone(tmp_path):
-    earlier = {"search": {"alpha": 1.05}, "engine": {"down_s": 180}}
-    earlier["agent"] = {"reasks": 2, "timeout_s": 600, "temperature": None}
+    earlier = {"search": {"alpha": 1.05}, "engine": {"down_s": 180, "startup_s": 300}}
+    earlier["agent"] = {"reasks": 2, "timeout_s": 600, "temperature": None, "insight_1": True}
+    earlier["init"] = {"contest": {"block": 40, "routes": True}}
     mine = load_profile("mine", profile_with(tmp_path, earlier))
     assert mine == load_profile("laptop", ROOT / "profiles")
     earlier["search"]["alpha"] = 1.1

@@ -103,7 +103,7 @@ def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path):
 def test_what_was_kept_is_there_as_it_was_or_not_at_all(tmp_path, data):
     path = tmp_path / "kept.json"
     habits = DialectStore(path)
-    dialect = Dialect("max_completion_tokens", frozenset({"seed"}), False)
+    dialect = Dialect(frozenset({"seed", "max_tokens"}), False)
     habits.keep("http://here m", dialect)
     content = path.read_bytes()
     path.write_bytes(b"[" * 100_000 if data is None else data.draw(damaged(content)))

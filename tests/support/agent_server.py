@@ -44,7 +44,7 @@ def agent_server(script: Callable[[dict[str, Any]], str]) -> StubServer:
 
 def settings(**changes: Any) -> AgentSettings:
     usual = {"kind": "llm", "model": "guide", "base_url": "http://unused", "price": 1}
-    return AgentSettings(**(usual | {"max_retries": 0} | changes))
+    return AgentSettings(**(usual | changes))
 
 
 def scripted(*answers: str) -> tuple[Chat, list[tuple[Any, ...]]]:

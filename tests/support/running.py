@@ -42,5 +42,5 @@ def environment(client: Client, task: Task = TASK, **more: Any) -> Environment:
 def simulated(profile: Profile, task: str) -> Environment:
     """An environment of a profile's simulated pool."""
     lengths = {each.kind: each.lengths.given for each in profile.tasks.values()}
-    client = SimulatedClient(profile.simulation, profile.model_pool(), lengths)
+    client = SimulatedClient(profile.simulation.tasks, profile.model_pool(), lengths)
     return environment_for(profile, task, client, ())

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import httpx
 import openai
+import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -46,6 +47,16 @@ Reply: TypeAlias = Callable[[dict[str, Any]], str | dict[str, Any] | Response]
 
 NOT_NOW = 3600.0
 """Seconds between two looks at a name, for tests that look themselves."""
+
+PLACES = {
+    "MAX_BODY_BYTES": "requests",
+    "MAX_CONNECTIONS": "server",
+    "MAX_CONNECTIONS_PER_CLIENT": "server",
+    "RECEIVE_S": "server",
+    "REFRESH_S": "deployments",
+    "TABLE": "outcomes",
+}
+"""Constants of the server that tests change, and their modules."""
 
 
 class PoolStub:
@@ -175,9 +186,6 @@ def profile_of(base_url: str, style: str = "chat", **engine: Any) -> Profile:
     return parse(Profile, data, "test")
 
 
-PLAIN = ServiceSettings(drain_s=5)
-
-
 @contextmanager
 def running(app: ASGIApp) -> Iterator[str]:
     with _in_thread(app) as (url, _):
@@ -208,10 +216,16 @@ class Service:
 def serving(
     loader: Loader, names: tuple[str, ...] = (NAME,), key: str | None = None, **settings: Any
 ) -> Iterator[Service]:
-    wanted = ServiceSettings(**{"refresh_s": NOT_NOW, "drain_s": 5, "max_retries": 0} | settings)
-    app = App(loader, names, wanted, ApiKeys(key or "", wanted.keys_file))
-    with _in_thread(app, wanted) as (url, loop):
-        yield Service(url, app.deployments, loop)
+    """A server of these names; `settings` also has values of constants, by the names in PLACES."""
+    constants = {"REFRESH_S": NOT_NOW} | {k: v for k, v in settings.items() if k in PLACES}
+    given = {"max_retries": 0} | {k: v for k, v in settings.items() if k not in PLACES}
+    wanted = ServiceSettings(**given)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in constants.items():
+            patch.setattr(f"ttsgraph.service.{PLACES[name]}.{name}", value)
+        app = App(loader, names, wanted, ApiKeys(key or "", wanted.keys_file))
+        with _in_thread(app) as (url, loop):
+            yield Service(url, app.deployments, loop)
 
 
 FUSED = graph_of("fuser", "small", "small")
@@ -261,10 +275,10 @@ def post(url: str, body: Any, **headers: str) -> httpx.Response:
 
 
 @contextmanager
-def _in_thread(
-    app: ASGIApp, settings: ServiceSettings = PLAIN
-) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
-    server = uvicorn.Server(config_of(app, settings))
+def _in_thread(app: ASGIApp) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
+    config = config_of(app)
+    config.timeout_graceful_shutdown = 5
+    server = uvicorn.Server(config)
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def main() -> None:

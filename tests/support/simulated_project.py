@@ -56,7 +56,7 @@ class SimulatedProject(Copy):
         self.settings["search"] |= short
         self.settings["budget"]["limit"] = 20
         # A model outside the pool that beats any graph of it by far, so that a small test can tell.
-        self.settings["simulation"]["tasks"]["math"]["skill"]["llama-3.1-8b"] = 3.0
+        self.settings["simulation"]["skill"] = {"llama-3.1-8b": 3.0}
         self.uri = database_in(folder)
         self.seed = 0
         self.method = "random"

@@ -22,7 +22,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.evaluation.executor import manner_of
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import get_role, with_waves
+from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import decided, disagreement, most_frequent
 from ttsgraph.models import reasoning
 from ttsgraph.models.client import Request, cut_at_stop
@@ -39,7 +39,7 @@ def export(deployed: DeployedVersion) -> str:
     """Return the program's text. Raises InputError naming the first unsupported feature, if there
     is one.
     """
-    graph = with_waves(deployed.graph, deployed.profile.budget.wave)
+    graph = deployed.graph
     nodes = {i: _entry(deployed, graph, graph.node(i)) for i in graph.order}
     functions: list[Callable[..., Any]] = [mark_for, cut_at_stop]
     reader = None

@@ -59,9 +59,8 @@ def served(task: str, path: Path | None = None) -> None:
     """
     from ttsgraph_flows.served import SERVED, write_served
 
-    settings = params().service.feedback
     path = path or Path("inputs") / f"{task}-{SERVED}"
-    count = write_served(settings.path, settings.rows, task, path)
+    count = write_served(task, path)
     typer.echo(f"{path}: {count} questions; use them with source: {{kind: jsonl, path: {path}}}")
 
 

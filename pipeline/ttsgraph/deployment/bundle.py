@@ -25,7 +25,7 @@ from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.graphs.field import Graph
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import check_roles, get_role, with_waves
+from ttsgraph.graphs.roles import check_roles, get_role
 from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.settings.profile import Profile, load_profile
@@ -208,9 +208,8 @@ class DeployedVersion:
 
     def runner(self, client: Client) -> GraphRunner:
         """Return a runner for the graph."""
-        graph = with_waves(self.graph, self.profile.budget.wave)
         inputs = self.grader, self.prompt, self.profile.task(self.task).sampling.sampling()
-        return GraphRunner(graph, *inputs, self.profile.model_pool(self.task), client)
+        return GraphRunner(self.graph, *inputs, self.profile.model_pool(self.task), client)
 
     async def answer(self, question: str) -> NodeAnswer:
         """Return the graph's answer to one question; its models are called or started as the

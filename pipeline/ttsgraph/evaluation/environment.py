@@ -22,7 +22,7 @@ from ttsgraph.base.waiting import together
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.progress import NO_USAGE, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import check_roles, with_waves
+from ttsgraph.graphs.roles import check_roles
 from ttsgraph.models.client import Client, Completion, Sampling, Usage
 from ttsgraph.pool.judge import judge_specs
 from ttsgraph.pool.spec import ModelPool
@@ -341,8 +341,7 @@ class Environment(Evaluator):
     `max_unscored` is the largest permitted share of lost questions: an evaluation that loses more
     has failed, because the remaining questions would not be a fair comparison; questions refused by
     a provider don't count. With `grade_nodes` every node's answer is graded, not only the sink's.
-    At most `most_under_way` questions run in parallel, over all graphs. `waves` apply to votes that
-    specify neither waves nor a stop rule.
+    At most `most_under_way` questions run in parallel, over all graphs.
     """
 
     task: Task
@@ -353,7 +352,6 @@ class Environment(Evaluator):
     max_unscored: float = 0.25
     grade_nodes: bool = False
     most_under_way: int = MOST_UNDER_WAY
-    waves: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self.grader = Grader(self.task)
@@ -402,8 +400,6 @@ class Environment(Evaluator):
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> list[QuestionResult]:
         """Return the result of each question, in order."""
-        if self.waves:
-            graph = with_waves(graph, self.waves)
         loop = asyncio.get_running_loop()
         room = self._rooms.setdefault(loop, asyncio.Semaphore(self.most_under_way))
         runner = GraphRunner(graph, self.task, self.prompt, self.sampling, self.pool, self.client)

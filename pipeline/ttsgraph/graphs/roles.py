@@ -312,19 +312,6 @@ def fitted(node: Node, before: Set[int]) -> Node:
     return replace(node, gate=None if none_left or same else Gate(gate.over, watches))
 
 
-def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> CollaborationGraph:
-    """Return the graph with these waves at each vote that specifies neither waves nor a stop rule.
-    The graph's answers stay the same.
-    """
-    plain = {
-        node.id
-        for node in graph.nodes
-        if not node.waves and node.stop == LOSSLESS and get_role(node.role).by_majority
-    }
-    nodes = (replace(node, waves=waves) if node.id in plain else node for node in graph.nodes)
-    return CollaborationGraph(tuple(nodes), graph.edges)
-
-
 def checking(roles: Collection[str], task: Task) -> str | None:
     """Return the first of these roles that checks answers of this kind, or None if no role does."""
     found = (name for name in selecting(roles) if get_role(name).checks)

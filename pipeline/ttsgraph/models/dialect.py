@@ -37,12 +37,11 @@ the prompt only.
 class Dialect:
     """Format of requests to an endpoint.
 
-    `left_out`: parameters that are not sent. `tokens_key`: name of the token bound. `most_tokens`:
-    maximum value of the token bound. `form`: way to request a structured answer. Without `system`,
-    system messages are prepended to the next user message.
+    `left_out`: parameters that are not sent. `most_tokens`: maximum value of the token bound.
+    `form`: way to request a structured answer. Without `system`, system messages are prepended to
+    the next user message.
     """
 
-    tokens_key: TokensKey = "max_tokens"
     left_out: frozenset[str] = frozenset()
     system: bool = True
     most_tokens: int | None = None
@@ -51,8 +50,6 @@ class Dialect:
     @property
     def bound(self) -> TokensKey | None:
         """Name under which the token bound is sent, or None if none is accepted."""
-        if self.tokens_key not in self.left_out:
-            return self.tokens_key
         return next((key for key in TOKENS_KEYS if key not in self.left_out), None)
 
     def response_format(self, schema: tuple[str, str]) -> dict[str, Any]:

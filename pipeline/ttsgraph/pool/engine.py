@@ -96,14 +96,13 @@ class EngineSettings(ClosedModel):
     """timeout of one attempt"""
     max_retries: int = Field(default=8, ge=0)
     """attempts after the first, for temporary failures"""
-    startup_s: PositiveFloat = 300
-    """maximum seconds until a server started here answers"""
     seeds: bool = False
     """true: external endpoints may receive a seed with each request"""
     effective_tflops: PositiveFloat | None = None
     """sustained TFLOP/s of all devices together, for time estimates"""
 
     # Constants of FailurePolicy and others, which were keys in earlier versions.
+    startup_s: ClassVar = 300  # serving.running.STARTUP_S is longer
     backoff_s: ClassVar = 0.5
     down_s: ClassVar = 180
     max_failed: ClassVar = 0.5

@@ -7,13 +7,13 @@ import json
 from dataclasses import replace
 from operator import not_
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from ttsgraph.base.parsing import ClosedModel
-from ttsgraph.models.dialect import Dialect, Parameter, TokensKey
+from ttsgraph.models.dialect import Dialect, Parameter
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.pool.spec import ModelSpec, Price, Variants, variant_name
 
@@ -125,16 +125,16 @@ class ModelSettings(ClosedModel):
     """header that carries the key, if it is not Authorization: Bearer"""
     query: dict[str, str] = Field(default_factory=dict)
     """query parameters of every URL, such as an api-version"""
-    tokens_key: TokensKey = "max_tokens"
-    """request parameter that limits an answer's tokens"""
+    tokens_key: ClassVar = "max_tokens"
+    """request parameter that limits an answer's tokens, until the endpoint refuses it"""
     listed: bool = True
     """false: the endpoint serves the model under a name that is missing from its list of models"""
     # The fields below are left out of a profile's hash if not given, so that profiles without them
     # keep their hash.
     left_out: tuple[Parameter, ...] = Field(default=(), exclude_if=not_)
-    """parameters that are never sent; parameters that an endpoint refuses are also detected"""
-    system_role: bool = Field(default=True, exclude_if=bool)
-    """false: system messages are put into the user's turn; also detected if not given"""
+    """parameters that are never sent; parameters that an endpoint refuses are also detected.
+    Without max_tokens, max_completion_tokens is sent
+    """
     extra_body: dict[str, Any] = Field(default_factory=dict, exclude_if=not_)
     """fields added to every request's body"""
     variants: Variants = Field(default_factory=dict, exclude_if=not_)
@@ -148,7 +148,7 @@ class ModelSettings(ClosedModel):
     @property
     def dialect(self) -> Dialect:
         """Format of requests to the model's endpoint, as given in the profile."""
-        return Dialect(self.tokens_key, frozenset(self.left_out), self.system_role)
+        return Dialect(frozenset(self.left_out))
 
     @property
     def identity(self) -> str:

@@ -22,9 +22,6 @@ fuser      takes one of the different answers. The odds of an answer are (number
 
 One of the few wrong answers to a question is the favourite, whose share of the wrong answers lies
 between the two values of `favourite`. This makes wrong answers agree, so votes can fail.
-Three traits are 0 in the calibrated tasks: `own` is the family-specific share of difficulty;
-`alike` is the probability that a draw repeats the model's fixed answer; and `noise` is the share of
-questions with a wrong key, for which the favourite counts as right.
 """
 
 import hashlib
@@ -33,9 +30,12 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+import yaml
+from pydantic import Field, NonNegativeFloat, PositiveFloat, TypeAdapter
 
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.parsing import ClosedModel
@@ -85,19 +85,34 @@ class TaskTraits(ClosedModel):
     """steepness with which the probability of losing the thread rises around the capacity"""
     chance: Probability
     """probability of being right once the thread is lost"""
-    own: Probability = 0.0
-    """family-specific share of a question's difficulty"""
-    alike: Probability = 0.0
-    """probability that a draw repeats the model's fixed answer"""
-    noise: Probability = 0.0
-    """share of questions whose key is wrong"""
+
+
+@cache
+def worlds() -> dict[str, dict[str, TaskTraits]]:
+    """Return the calibrated worlds by name: the traits of each kind of task."""
+    data = yaml.safe_load(Path(__file__).with_name("worlds.yaml").read_text())
+    return TypeAdapter(dict[str, dict[str, TaskTraits]]).validate_python(data)
 
 
 class Simulation(ClosedModel):
-    """A profile's `simulation` section: traits per task."""
+    """World that the simulated engine answers in; it has figures, fitted to records, of the models
+    of the profile that uses it.
+    """
 
-    tasks: dict[str, TaskTraits] = Field(default_factory=dict)
-    """traits of the questions of each task"""
+    world: Literal["paper", "coder"] | None = None
+    """paper: the six models of arXiv 2511.00086; coder: two weak models"""
+    skill: dict[str, float] = Field(default_factory=dict)
+    """log-odds of being right on a question of average difficulty, by model or variant, where they
+    differ from the world's
+    """
+
+    @property
+    def tasks(self) -> dict[str, TaskTraits]:
+        """Traits of the questions of each kind of task; empty without a world."""
+        return {
+            kind: traits.model_copy(update={"skill": traits.skill | self.skill})
+            for kind, traits in (worlds()[self.world] if self.world else {}).items()
+        }
 
 
 def uniforms(text: str, count: int) -> list[float]:
@@ -113,7 +128,6 @@ def _logistic(x: float) -> float:
 class _Model(NamedTuple):
     """Traits of a model, or of a variant, on one task."""
 
-    spec: ModelSpec
     skill: float
     capacity: float
     speed: tuple[float, float]
@@ -130,25 +144,21 @@ class _SimulatedQuestion:
     """difficulty, standard normal over a task's questions"""
     favourite: float
     """the most frequent wrong answer's share of the wrong answers"""
-    replies: Sequence[str]
-    """replies as models see them, the right one first; if the key is wrong, the favourite is graded
-    as right
-    """
 
 
 class SimulatedClient(Client):
-    """Client that simulates a pool's models on synthetic questions; `lengths` gives the average
+    """Client that simulates a pool's models on synthetic questions, with the traits and average
     lengths of each task kind. Raises SettingsError if a model lacks a skill, a capacity or a speed.
     """
 
     def __init__(
-        self, simulation: Simulation, pool: ModelPool, lengths: Mapping[str, Lengths]
+        self, tasks: Mapping[str, TaskTraits], pool: ModelPool, lengths: Mapping[str, Lengths]
     ) -> None:
-        self._simulation = simulation
+        self._tasks = tasks
         self._lengths = lengths
         self._pool = pool
         self._models = {
-            (kind, name): _model(simulation, kind, spec)
+            (kind, name): _model(tasks, kind, spec)
             for kind in lengths
             for name, spec in pool.items()
         }
@@ -163,7 +173,7 @@ class SimulatedClient(Client):
         draw = uniforms(request.key(), 5)
         drafts = [_read(question, block) for block in blocks[2:-1]]
         reply, revision = _reply(question, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
-        said = f"{question.replies[reply]}\n(revision {revision})"
+        said = f"{question.problem.replies[reply]}\n(revision {revision})"
         text = cut_at_stop(said, request.sampling.stop)
         lengths = self._lengths[question.kind]
         length = lengths.generated_tokens
@@ -196,15 +206,12 @@ class SimulatedClient(Client):
                 "the simulated pool: expected a synthetic question of its profile, found"
                 f" {text[:60]!r}"
             )
-        traits = self._simulation.tasks[kind]
+        traits = self._tasks[kind]
         hard, position = uniforms(problem.name, 2)
         low, high = traits.favourite
         favourite = low + (high - low) * position
-        replies = problem.replies
-        if traits.noise and uniforms(f"{problem.name} key", 1)[0] < traits.noise:
-            replies = (replies[1], replies[0], *replies[2:])
         z = normal_quantile(hard)
-        question = _SimulatedQuestion(problem, kind, traits, z, favourite, replies)
+        question = _SimulatedQuestion(problem, kind, traits, z, favourite)
         self._asked[text] = question
         return question
 
@@ -215,7 +222,7 @@ def _read(asked: _SimulatedQuestion, block: str) -> tuple[int, int]:
     """
     text = block[block.find("\n") + 1 : block.rfind("\n")]
     revisions = _REVISIONS.search(text)
-    matches = (k for k, reply in enumerate(asked.replies) if text.startswith(reply))
+    matches = (k for k, reply in enumerate(asked.problem.replies) if text.startswith(reply))
     return next(matches, 1), int(revisions[1]) if revisions else 0
 
 
@@ -230,8 +237,6 @@ def _reply(
     traits = asked.traits
     alone, repair, corrupt = _chances(asked, model)
     if not drafts:
-        if traits.alike and draw[1] < traits.alike:  # the model's fixed answer
-            draw = uniforms(f"{asked.problem.name} {model.spec.name}", 4)
         return (_RIGHT if draw[0] < alone else _wrong(asked, draw[3])), 0
     most = max(revision for _, revision in drafts)
     revision = 1 + (round(traits.carry * most) if fuse else most)
@@ -255,12 +260,8 @@ def _chances(asked: _SimulatedQuestion, model: _Model) -> tuple[float, float, fl
     wrong answer to it, and corrupts a right one.
     """
     traits = asked.traits
-    z = asked.z
-    if traits.own:
-        (draw,) = uniforms(f"{asked.problem.name} {model.spec.family}", 1)
-        z = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * normal_quantile(draw)
-    alone = _logistic(model.skill - traits.spread * z)
-    repair = traits.repair * _logistic(model.skill + traits.insight - traits.spread * z)
+    alone = _logistic(model.skill - traits.spread * asked.z)
+    repair = traits.repair * _logistic(model.skill + traits.insight - traits.spread * asked.z)
     return alone, repair, traits.corrupt * (1 - alone)
 
 
@@ -268,7 +269,7 @@ def _wrong(asked: _SimulatedQuestion, draw: float) -> int:
     """Pick a wrong reply: the favourite with its share, the others with equal probabilities."""
     if draw < asked.favourite:
         return 1
-    others = len(asked.replies) - 2
+    others = len(asked.problem.replies) - 2
     return 2 + min(others - 1, int((draw - asked.favourite) / (1 - asked.favourite) * others))
 
 
@@ -289,17 +290,17 @@ def _choose(replies: Sequence[int], majority: float, discernment: float, draw: f
     return different[-1]
 
 
-def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
+def _model(tasks: Mapping[str, TaskTraits], kind: str, spec: ModelSpec) -> _Model:
     if spec.speed is None:
         raise SettingsError(
             f"pool model {spec.name!r}: expected a speed for the simulation (seconds per prompt"
             " and per generated token), found none"
         )
     try:
-        traits = simulation.tasks[kind]
+        traits = tasks[kind]
         own = spec.name if spec.name in traits.skill else spec.model
         full = spec.name if spec.name in traits.capacity else spec.model
-        return _Model(spec, traits.skill[own], traits.capacity[full], spec.speed)
+        return _Model(traits.skill[own], traits.capacity[full], spec.speed)
     except KeyError as error:
         raise SettingsError(
             f"simulation: expected traits of model {spec.name!r} on {kind!r}, but there is no entry"

@@ -30,7 +30,7 @@ from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.serving.environment import number_format, vllm_build
-from ttsgraph.serving.running import hosted_model, running_servers
+from ttsgraph.serving.running import STARTUP_S, hosted_model, running_servers
 from ttsgraph.settings.profile import AgentSettings, Profile
 
 if TYPE_CHECKING:  # aiohttp is slow to import, and not needed without requests
@@ -106,7 +106,7 @@ def _simulated(profile: Profile) -> SimulatedClient | None:
         return None
     tasks = profile.tasks.values()
     lengths = {task.kind: given for task in tasks if (given := task.lengths.given)}
-    return SimulatedClient(profile.simulation, profile.model_pool(), lengths)
+    return SimulatedClient(profile.simulation.tasks, profile.model_pool(), lengths)
 
 
 @asynccontextmanager
@@ -115,7 +115,7 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
     engine = profile.engine
     with running_servers(profile, state) as urls:
         # A server that was started here needs this long for a restart.
-        down_s = max(DOWN_S, engine.startup_s) if urls else DOWN_S
+        down_s = max(DOWN_S, STARTUP_S) if urls else DOWN_S
         policy = FailurePolicy(
             engine.concurrency, down_s, max_retries=engine.max_retries, timeout_s=engine.timeout_s
         )

@@ -153,8 +153,7 @@ def environment_for(
     weaker, verdicts = profile.sandbox.accept_weaker, STATE / "verdicts.db"
     grader = get_grader(settings.kind, weaker, settings.grading, verdicts)
     prompt, sampling = settings.prompt.prompt(grader, shots), settings.sampling.sampling()
-    pool, waves = profile.model_pool(task), profile.budget.wave
-    return Environment(grader, prompt, sampling, pool, client, waves=waves)
+    return Environment(grader, prompt, sampling, profile.model_pool(task), client)
 
 
 class SpreadEnvironment(Environment):

@@ -327,12 +327,8 @@ async def _described(
         answers += [each for each in more if isinstance(each, Completion)]
     calls += answers[1:]
     dialect = client.manner(request).dialect
-    if dialect.bound == "max_completion_tokens":
-        entry["tokens_key"] = dialect.bound
     if left_out := sorted(dialect.left_out - set(TOKENS_KEYS)):
         entry["left_out"] = left_out
-    if not dialect.system:
-        entry["system_role"] = False
     parts = [f"${price.prompt:g} and ${price.completion:g} per million tokens ({source})"]
     if _reasons(answers[0]):
         most = max(answer.completion_tokens for answer in answers)

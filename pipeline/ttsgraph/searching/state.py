@@ -187,7 +187,7 @@ class State:
         """
         left = {known.graph for known in self.standings[watched:]} - {self.router}
         self.labels = {graph: label for graph, label in self.labels.items() if graph not in left}
-        if self.settings.response_model:
+        if self.settings.uses("response_model"):
             model: Predictor = self.response(samples)
         else:
             model = ConstantModel(self.evidence, tuple(self.brief.cost.pool))

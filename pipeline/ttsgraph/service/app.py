@@ -165,7 +165,7 @@ class App:
             request.trace.finish(status, request)
 
     async def _feedback(self, request: ClientRequest) -> Response:
-        judgement = await read(request, Judgement.model_validate, self._settings)
+        judgement = await read(request, Judgement.model_validate)
         if (outcomes := self.deployments.outcomes) is None:
             why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
             raise ApiError(404, why, code="feedback_is_off")
@@ -175,7 +175,7 @@ class App:
     async def _answer(self, request: ClientRequest) -> Response:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
         settings = self._settings
-        asked = await read(request, partial(ChatRequest.of, settings=settings), settings)
+        asked = await read(request, partial(ChatRequest.of, settings=settings))
         deployments = self.deployments
         live, arm = deployments.chosen(asked, request.id)
         request.model = live.name

@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.sqlite import write_ahead
+from ttsgraph.base.state import STATE
 from ttsgraph.deployment.promotion import Decision, ab_decision
+
+TABLE = STATE / "served.db"
+"""Path of a project's table."""
+
+ROWS = 100_000
+"""Number of most recent answers that are kept: with texts, some hundred megabytes."""
 
 T = TypeVar("T")
 TrialKey = tuple[str, str, str]
@@ -50,13 +57,12 @@ where trace = :trace
 
 
 class AnswerLog:
-    """Table of the last `rows` served answers.
+    """Table of the last ROWS served answers.
 
     The methods block; `later` runs them one after the other in a background thread.
     """
 
-    def __init__(self, path: Path, rows: int) -> None:
-        self._rows = rows
+    def __init__(self, path: Path) -> None:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="served")
         made_private(path)
         try:
@@ -97,7 +103,7 @@ class AnswerLog:
         places = ", ".join(f":{column}" for column in row)
         self._run(f"insert into served ({', '.join(row)}) values ({places})", **row)
         oldest = "delete from served where seq <= (select max(seq) from served) - :rows"
-        self._run(oldest, rows=self._rows)
+        self._run(oldest, rows=ROWS)
 
     def find(self, reference: str) -> Mapping[str, Any] | None:
         """Return the row of an answer by its trace id or response id, or None if it isn't kept."""

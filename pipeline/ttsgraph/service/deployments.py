@@ -29,6 +29,11 @@ from ttsgraph.settings.service import ServiceSettings
 LONGEST_NAME = 80
 """Maximum number of characters of an unknown name that an error message shows."""
 
+REFRESH_S = 10.0
+"""Seconds between two checks of the version that a name refers to: short for whoever promotes one,
+and few requests for a registry.
+"""
+
 _log = logging.getLogger(__name__)
 
 
@@ -190,7 +195,7 @@ class Deployments:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(self.settings.refresh_s)
+            await asyncio.sleep(REFRESH_S)
             await self.refresh()
 
     @contextlib.asynccontextmanager

@@ -19,7 +19,7 @@ from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Loader, agreement_of
 from ttsgraph.deployment.promotion import Decision
 from ttsgraph.evaluation.executor import NodeAnswer
-from ttsgraph.service.book import AnswerLog, TrialKey
+from ttsgraph.service.book import TABLE, AnswerLog, TrialKey
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.settings.service import DriftSettings, FeedbackSettings
@@ -64,7 +64,7 @@ class Outcomes:
         self._settings = settings
         self._metrics = metrics
         self._loader = loader
-        self.book = AnswerLog(settings.path, settings.rows)
+        self.book = AnswerLog(TABLE)
         self._trials: set[TrialKey] = set()  # undecided A/B tests
         self._told: set[tuple[str, ...]] = set()  # decided A/B tests, drifted figures
 

@@ -272,10 +272,6 @@ class ChatRequest(
         wanted = _wanted(data)
         asked = cls.model_validate(wanted)
         asked._sent = wanted.keys()
-        if settings.strict and asked.model_extra:
-            name = min(asked.model_extra)
-            why = f"{name!r} has no effect here, and service.strict refuses such parameters"
-            raise ApiError(400, why, name, "unknown_parameter")
         roles = [message.role for message in asked.said]
         ends = "user" in roles and roles[-1] in ("user", "tool")
         if not ends or not asked.conversation.question.strip():
@@ -404,23 +400,28 @@ def actors(graph: CollaborationGraph) -> dict[int, bool]:
     return acts
 
 
-async def read(request: Request, parse: Callable[[_Object], T], settings: ServiceSettings) -> T:
+MAX_BODY_BYTES = 2**20
+"""Maximum size of a request's body in bytes: some 200,000 tokens of text."""
+
+
+async def read(request: Request, parse: Callable[[_Object], T]) -> T:
     """Return the parsed body of a request, a JSON object.
 
     Raises ApiError 415 if the body isn't declared as JSON, 413 if it is longer than allowed, or
     400, naming the first invalid parameter, if it isn't valid.
     """
-    most = settings.max_body_bytes
     form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if form != "application/json":
         raise ApiError(415, f"expected Content-Type application/json, found {form or 'none'}")
-    too_large = ApiError(413, f"expected a body of at most {most} bytes", code="request_too_large")
-    if int(request.headers.get("content-length", 0)) > most:
+    too_large = ApiError(
+        413, f"expected a body of at most {MAX_BODY_BYTES} bytes", code="request_too_large"
+    )
+    if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
         raise too_large  # reject it early: a client that waits for 100 Continue then sends no body
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > most:
+        if len(body) > MAX_BODY_BYTES:
             raise too_large
     expected = "expected a JSON object as the request's body"
     try:

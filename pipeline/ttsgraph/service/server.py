@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 from collections.abc import Collection, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,26 @@ from ttsgraph.settings.service import ServiceSettings
 KEY_VARIABLE = "TTSGRAPH_API_KEY"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """Addresses to which only processes on this machine can connect."""
+
+MAX_CONNECTIONS = 1024
+"""Maximum number of open connections, well within the usual limit of a process's open files; beyond
+that, connections without a complete request are closed, or new ones are asked to retry (503).
+"""
+
+MAX_CONNECTIONS_PER_CLIENT = 768
+"""Maximum number of open connections per address. It leaves some for others, and most to a gateway,
+whose clients all share its address.
+"""
+
+RECEIVE_S = 20.0
+"""Seconds for a whole request to arrive, counted from the connection or from the request's first
+byte, and for a client to read what was sent: enough for the longest body at 420 kbit/s.
+"""
+
+DRAIN_S = 30
+"""Seconds that running requests have to finish after a stop signal: the grace period of Kubernetes.
+deploy/ttsgraph.service waits a little longer.
+"""
 
 _LINE = re.compile(r"([0-9a-f]{64})\s+(\w[\w.@-]*)", re.ASCII)
 _log = logging.getLogger(__name__)
@@ -109,9 +128,8 @@ class Connection(H11Protocol):
     opening many connections and sending nothing, or only a part of a request.
     """
 
-    def __init__(self, settings: ServiceSettings, **given: Any) -> None:
+    def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self._settings = settings
         self._began = self.loop.time()
         self._has_asked = False
         self._limit: asyncio.TimerHandle | None = None
@@ -130,8 +148,8 @@ class Connection(H11Protocol):
         host = self.client and self.client[0]
         open_now: set[Any] = self.connections
         own = [each for each in open_now if (each.client and each.client[0]) == host]
-        self._make_room(own, self._settings.max_connections_per_client)
-        self._make_room(open_now, self._settings.max_connections)
+        self._make_room(own, MAX_CONNECTIONS_PER_CLIENT)
+        self._make_room(open_now, MAX_CONNECTIONS)
 
     def handle_events(self) -> None:
         """Handle what has arrived; a request that has begun must arrive in time."""
@@ -176,8 +194,8 @@ class Connection(H11Protocol):
         Between two requests, uvicorn's own limit for idle connections holds instead.
         """
         if self.flow.write_paused or (self._waits and not self.timeout_keep_alive_task):
-            receive_s, abort = self._settings.receive_s, self.transport.abort
-            self._limit = self._limit or self.loop.call_later(receive_s, abort)
+            abort = self.transport.abort
+            self._limit = self._limit or self.loop.call_later(RECEIVE_S, abort)
         elif self._limit:
             self._limit.cancel()
             self._limit = None
@@ -211,7 +229,7 @@ def serve(
             # the closing of the deployments.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: None)
-            await uvicorn.Server(config_of(app, settings)).serve([listening])
+            await uvicorn.Server(config_of(app)).serve([listening])
 
     with _listen(settings.host, settings.port) as listening, stopped_by_signals():
         asyncio.run(run(listening))
@@ -246,11 +264,11 @@ def _listen(host: str, port: int) -> socket.socket:
         raise InputError(f"can't listen on {host} port {port}: {why}") from None
 
 
-def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
+def config_of(app: ASGIApp) -> uvicorn.Config:
     """Return the settings with which uvicorn runs the server."""
     return uvicorn.Config(
         app,
-        http=partial(Connection, settings),  # type: ignore[arg-type]  # a factory
+        http=Connection,
         ws="none",
         log_config=None,
         access_log=False,
@@ -258,5 +276,5 @@ def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=60,  # seconds
-        timeout_graceful_shutdown=settings.drain_s,
+        timeout_graceful_shutdown=DRAIN_S,
     )

@@ -25,6 +25,11 @@ from ttsgraph.settings.profile import Profile
 
 RECORD = "servers.json"
 
+STARTUP_S = 1800.0
+"""Maximum seconds until a server started here answers: a large model is downloaded and compiled
+meanwhile. The end of a server is noticed immediately.
+"""
+
 
 @contextmanager
 def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Urls]:
@@ -36,7 +41,7 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Urls]:
     engine = profile.engine
     if profile.hosted:
         specs = partial(local_specs, profile, state)
-        with shared_servers(state / RECORD, profile.hosted, specs, engine.startup_s) as urls:
+        with shared_servers(state / RECORD, profile.hosted, specs, STARTUP_S) as urls:
             yield {name: urls[name] for name in profile.hosted}
     elif models := profile.elsewhere:  # a plug-in's engine starts their servers
         with ENGINES[engine.kind].servers(models, engine, state) as urls:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import not_
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -20,7 +20,7 @@ from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
 from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
-from ttsgraph.models.dialect import AnswerForm, TokensKey
+from ttsgraph.models.dialect import AnswerForm
 from ttsgraph.pool.engine import ENGINES, EngineSettings
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings, PriceSetting, Readable, price_of
@@ -78,6 +78,11 @@ def loop_calls(contest: stages.ContestSettings, spent: int) -> int:
     return max(0, contest.calls - spent)
 
 
+AgentPart = Literal[
+    "insight_1", "insight_2", "insight_3", "scaling_rules", "roles", "evidence", "proposes"
+]
+
+
 class AgentSettings(ClosedModel):
     """Agent that guides a search, and the paper's insights that it may use (the ablations of table
     2). `model` and the keys after it are for `kind: llm`, a language model behind an
@@ -86,22 +91,13 @@ class AgentSettings(ClosedModel):
 
     kind: Literal["heuristic", "llm"] = "heuristic"
     """heuristic: the paper's insights as rules; llm: a language model"""
-    insight_1: bool = True
-    """use the first insight: which models go together"""
-    insight_2: bool = True
-    """use the second insight: how many models"""
-    insight_3: bool = True
-    """use the third insight: how wide and how deep a graph should be"""
-    scaling_rules: bool = True
-    """include the rules of test-time scaling in prompts (A.12, R-3 and R-4); prompts of rival
-    methods never include them
+    without: tuple[AgentPart, ...] = Field(default=(), exclude_if=not_)
+    """parts to switch off, for ablations. insight_1: which models go together; insight_2: how many
+    models; insight_3: how wide and how deep a graph should be; scaling_rules: the rules of
+    test-time scaling in prompts (A.12, R-3 and R-4); roles: without them, all nodes are assistants;
+    evidence: whether edges and roles repaired or broke answers, for a language model; proposes: a
+    graph to try, in addition to changes of probabilities
     """
-    roles: bool = True
-    """learn roles; if false, all nodes are assistants"""
-    evidence: bool = True
-    """show a language model whether edges and roles repaired or broke answers"""
-    proposes: bool = Field(default=True, exclude_if=lambda proposes: proposes)
-    """let the agent propose a graph to try, in addition to its changes of probabilities"""
     step: ClassVar = 0.3
     """largest change of a probability in one step of the heuristic, a key in earlier versions"""
     model: str | None = None
@@ -112,23 +108,37 @@ class AgentSettings(ClosedModel):
     """environment variable that holds the endpoint's key"""
     price: PriceSetting | None = None
     """price of the agent's model, in $ per million tokens"""
-    revision: str = "unpinned"
-    """version of the weights of the agent's model"""
-    response_format: AnswerForm = "schema"
-    """way to request the form of answers; if an endpoint refuses it, the next weaker one is used"""
+    revision: ClassVar = "unpinned"
+    """version of the agent's model in the identity of its calls: unknown, as endpoints don't tell
+    it; a model of the pool has its own
+    """
+    response_format: ClassVar[AnswerForm] = "schema"
+    """way to request the form of answers: if an endpoint refuses it, the next weaker one is used"""
     temperature: ClassVar = None
     """sampling temperature: the endpoint's default, as some reasoning models accept no other"""
     max_tokens: PositiveInt = 8192
     """maximum tokens of one answer, its reasoning included"""
-    tokens_key: ClassVar[TokensKey] = "max_tokens"
+    tokens_key: ClassVar = "max_tokens"
     """request parameter that limits an answer's tokens, until the endpoint refuses it"""
     context_tokens: PositiveInt = 16384
     """maximum estimated tokens of a prompt; tables that would exceed it are summarised"""
     timeout_s: ClassVar = 600.0
     """timeout of one attempt, in seconds: longer than a model takes to reason in `max_tokens`"""
-    max_retries: int = Field(default=4, ge=0)
-    """maximum attempts after the first"""
+    max_retries: ClassVar = 4
+    """maximum attempts after the first; after 8 s of waits a search stops, and can be resumed"""
     reasks: ClassVar = 2
+
+    @classmethod
+    def constants(cls) -> dict[str, Any]:
+        """Return the constants, and the parts, which were keys; `proposes` was dumped only if
+        false.
+        """
+        parts = (part for part in get_args(AgentPart) if part != "proposes")
+        return super().constants() | dict.fromkeys(parts, True)
+
+    def uses(self, part: AgentPart) -> bool:
+        """Return True if a part isn't switched off."""
+        return part not in self.without
 
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:
@@ -184,7 +194,7 @@ class Profile(ClosedModel):
     newcomers: dict[str, ModelSettings] = Field(default_factory=dict)
     """models that join the pool of a re-search once their endpoint lists them"""
     simulation: Simulation = Simulation()
-    """abilities of models, for the simulated engine"""
+    """world of the simulated engine"""
     plugins: tuple[str, ...] = Field(default=(), exclude_if=not_)
     """modules with task kinds, roles, methods and engines (docs/extend.md)"""
 
@@ -203,23 +213,24 @@ class Profile(ClosedModel):
     @model_validator(mode="before")
     @classmethod
     def _papers_way(cls, data: Any) -> Any:
-        """Apply the paper's defaults if `search.way` is paper. Raises ValueError if a part that the
-        paper lacks is enabled.
+        """Apply the paper's defaults if `search.way` is paper, and switch off the agent's parts
+        that the paper lacks. Raises ValueError if the contest is enabled.
         """
         if not isinstance(data, dict) or (data.get("search") or {}).get("way") != "paper":
             return data
         init: dict[str, Any] = {"questions": 32, "topologies": 10}
         init |= dict(data.get("init") or {})
         init["contest"] = {"enabled": False} | dict(init.get("contest") or {})
-        agent = {"evidence": False, "proposes": False} | dict(data.get("agent") or {})
-        ours = {"init.contest.enabled": init["contest"]["enabled"]}
-        ours |= {f"agent.{name}": agent[name] for name in ("evidence", "proposes")}
-        for name, on in ours.items():
-            if on:
-                raise ValueError(
-                    f"expected {name} to be false if search.way is paper, found true; the paper has"
-                    " no such part"
-                )
+        if init["contest"]["enabled"]:
+            raise ValueError(
+                "expected init.contest.enabled to be false if search.way is paper, found true; the"
+                " paper has no contest"
+            )
+        agent = dict(data.get("agent") or {})
+        off = agent.setdefault("without", [])
+        if isinstance(off, list | tuple):
+            ours = (part for part in ("evidence", "proposes") if part not in off)
+            agent["without"] = [*off, *ours]
         return data | {"init": init, "agent": agent}
 
     @model_validator(mode="after")
@@ -273,7 +284,7 @@ class Profile(ClosedModel):
             if not (own and known and task.prompt.style == "chat"):
                 raise ValueError(
                     f"task {name!r}: for the simulation, expected chat prompts, lengths, a"
-                    f" synthetic source of its kind, and {task.kind} among simulation.tasks"
+                    f" synthetic source of its kind, and {task.kind} in the world"
                 )
         variants = [spec.variant for spec in self.model_pool().values() if spec.variant]
         if any(variant.style == "few_shot" for variant in variants):

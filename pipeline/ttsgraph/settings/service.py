@@ -47,10 +47,6 @@ class FeedbackSettings(ClosedModel):
     """figures: costs, agreement and scores; texts: also questions and answers, for a
     later search
     """
-    path: Path = Path(".ttsgraph/served.db")
-    """path of the table, readable only by its owner"""
-    rows: PositiveInt = 100_000
-    """number of most recent answers that are kept"""
     clients: PositiveInt = 3
     """minimum number of clients whose scores decide a trial or drift: each client (a key or, if
     no keys are used, an address) has at most 1/clients of the weight
@@ -81,24 +77,10 @@ class ServiceSettings(ClosedModel):
     """file with keys besides the one in TTSGRAPH_API_KEY: each line has a key's SHA-256 in hex and
     the key's name; the file is reloaded when it changes
     """
-    max_body_bytes: PositiveInt = 2**20
-    """maximum size of a request's body in bytes"""
     max_input_tokens: PositiveInt = 8192
     """maximum estimated tokens of all messages of a request together"""
     concurrency: PositiveInt = 256
     """maximum number of requests answered in parallel; further clients are asked to retry"""
-    strict: bool = False
-    """refuse requests with parameters that have no effect, instead of ignoring and naming them"""
-    max_connections: PositiveInt = 1024
-    """maximum number of open connections; beyond that, connections without a complete request are
-    closed, or new ones are asked to retry (503)
-    """
-    max_connections_per_client: PositiveInt = 768
-    """maximum number of open connections per address; all clients of a gateway share its address"""
-    receive_s: PositiveFloat = 20
-    """seconds for a whole request to arrive, counted from the connection or from the request's
-    first byte, and for a client to read what was sent
-    """
     timeout_s: PositiveFloat = 300
     """seconds for one answer"""
     max_retries: int = Field(default=6, ge=0)
@@ -108,10 +90,6 @@ class ServiceSettings(ClosedModel):
     """
     retry_share: ClassVar = 0.3
     """maximum number of retries as a share of a version's calls; a few are always allowed"""
-    drain_s: PositiveInt = 30
-    """seconds that running requests have to finish after a stop signal"""
-    refresh_s: PositiveFloat = 10
-    """seconds between two checks of the version that a name refers to"""
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
     """share of a vote's voters that have to answer; the others may fail"""
     fallback: bool = False

@@ -5,7 +5,7 @@ evaluation, promotion.
 from __future__ import annotations
 
 from operator import not_
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -32,10 +32,6 @@ class BudgetSettings(ClosedModel):
     """
     worst: PositiveFloat | None = Field(default=None, exclude_if=lambda worst: worst is None)
     """maximum cost of any one question, in addition to a limit on the mean"""
-    wave: tuple[PositiveInt, ...] = Field(default=(), exclude_if=not_)
-    """numbers of voters that start together, one number per wave, for votes without their own
-    setting; the last number repeats; empty: all voters start together
-    """
 
     @property
     def limits(self) -> BudgetOf:
@@ -60,6 +56,9 @@ class PilotSettings(ClosedModel):
     """random graphs for each pair of families, and for each model of the topology sweep"""
 
 
+ContestPart = Literal["mixes", "routes", "response_model"]
+
+
 class ContestSettings(ClosedModel):
     """The contest of structured graphs (searching/methods/forms.py): number of calls and their
     allocation. Without it, the init stages follow the paper: multisets are judged by random
@@ -70,13 +69,21 @@ class ContestSettings(ClosedModel):
     """run the contest"""
     calls: PositiveInt = 1900
     """maximum number of model calls, not counting cached ones"""
-    block: PositiveInt = 40
-    """training questions of the probes, and of each round"""
-    rounds: PositiveInt = 3
-    """rounds that choose graphs based on the results so far"""
+    without: tuple[ContestPart, ...] = Field(default=(), exclude_if=not_)
+    """parts to switch off, for ablations. mixes: contenders of several models; routes: learning to
+    which model or graph each question goes (docs/how-it-works.md); response_model: predicting
+    contenders' scores from every node's answers; without it, each contender is assumed to be as
+    good as one call of the best single model
+    """
+    block: ClassVar = 40
+    """training questions of the probes, and of each round; like the next three constants, the
+    value of all published searches
+    """
+    rounds: ClassVar = 3
+    """rounds that choose graphs based on the results so far, before the finals"""
     picks: ClassVar = 4
     """graphs run in each round"""
-    final_block: PositiveInt = 16
+    final_block: ClassVar = 16
     """questions per step of the finals"""
     search_share: ClassVar = 0.75
     """share of the calls that may be made before the finals"""
@@ -84,14 +91,15 @@ class ContestSettings(ClosedModel):
     """contenders that are part of every search, in addition to its own results"""
     samples: ClassVar = 4
     """number of samples that represent the response model's uncertainty"""
-    mixes: bool = True
-    """try contenders of several models; if false, each graph has only one model"""
-    routes: bool = True
-    """learn to which model or graph each question goes (docs/how-it-works.md)"""
-    response_model: bool = True
-    """predict contenders' scores from every node's answers; if false, each contender is assumed to
-    be as good as one call of the best single model
-    """
+
+    @classmethod
+    def constants(cls) -> dict[str, Any]:
+        """Return the constants, and the parts, which were keys."""
+        return super().constants() | dict.fromkeys(get_args(ContestPart), True)
+
+    def uses(self, part: ContestPart) -> bool:
+        """Return True if a part isn't switched off."""
+        return part not in self.without
 
 
 class InitSettings(ClosedModel):
@@ -157,9 +165,10 @@ class DeploySettings(ClosedModel):
     """better: if the paired test shows that the graph is better; by_hand: only by a user"""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     """confidence that the paired test needs in order to replace a champion"""
-    margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    margin: ClassVar = 0.01
     """lead that a graph needs over a free graph, as a share of the questions; over other graphs, in
-    proportion to the relative extra cost
+    proportion to the relative extra cost. A point is less than a test of some hundred questions can
+    tell, so it decides among equals only
     """
 
 
@@ -168,8 +177,8 @@ class ResearchSettings(ClosedModel):
 
     cron: str = "0 3 * * *"
     """schedule of the regular check for changes, in cron format"""
-    watch_s: PositiveInt = 60
-    """seconds between two checks of the profile's pool and the endpoints"""
+    watch_s: ClassVar = 60.0
+    """seconds between two checks of the profile's pool and the endpoints: a search takes longer"""
     max_iterations: ClassVar = 8
     """maximum rounds of a warm search"""
     patience: ClassVar = 3

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ttsgraph.base.parsing import ClosedModel
-from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.settings.plugins import digests as plugin_digests
-from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings
-from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.task import TaskSettings
 from ttsgraph.tasks.base import AskingTask
 
@@ -32,7 +30,7 @@ ENGINE = ("kind", "seeds", "max_model_len", "max_unscored", "extra_args")
 SERVE = {"max_model_len", "extra_args"}
 """Settings of a locally served model that influence a result."""
 
-REACHED = {"base_url", "api_key_env", "api_key_header", "query", "tokens_key", "listed", "serve"}
+REACHED = {"base_url", "api_key_env", "api_key_header", "query", "listed", "serve"}
 """Settings for reaching a model, such as its address and credentials. They may change while the
 model stays the same.
 """
@@ -41,13 +39,6 @@ ASKED = {"api_key_env", "timeout_s", "max_retries"}
 """Settings of the agent's model that don't influence a result. The key `base_url` is kept, but
 without its value.
 """
-
-CONSTANTS: dict[str, type[ClosedModel]] = {
-    "engine": EngineSettings,
-    "search": SearchSettings,
-    "agent": AgentSettings,
-}
-"""Sections that have constants, with their classes."""
 
 PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck", "finalanswer")
 CODE = (".py", ".j2")
@@ -59,9 +50,12 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
     """
     data = profile.model_dump(mode="json", exclude=LEFT_OUT)
     # Constants that were settings, and an empty address, keep the hashes of old records valid.
-    for section, kind in CONSTANTS.items():
-        data[section] |= kind.constants()
-    data["init"]["contest"] |= ContestSettings.constants()
+    for name, section in profile:
+        if name in data and isinstance(section, ClosedModel):
+            data[name] |= section.constants()
+    data["init"]["contest"] |= profile.init.contest.constants()
+    tasks = profile.simulation.tasks.items()
+    data["simulation"] = {"tasks": {kind: each.model_dump(mode="json") for kind, each in tasks}}
     data["engine"] = {key: data["engine"][key] for key in ENGINE}
     data["pool"] = {
         name: model.model_dump(mode="json", exclude=REACHED)

@@ -417,7 +417,7 @@ def brief_of(
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
-    roles = profile.roles_on(task, train) if profile.agent.roles else (ASSISTANT,)
+    roles = profile.roles_on(task, train) if profile.agent.uses("roles") else (ASSISTANT,)
     sampling = profile.task(task).sampling.sampling()
     greedy = frozenset(
         name for name, spec in budget.cost.pool.items() if spec.sampling(sampling).greedy

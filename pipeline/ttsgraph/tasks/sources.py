@@ -14,7 +14,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field, PositiveInt
@@ -107,21 +107,22 @@ class PackageSource(ClosedModel):
     """path inside the package"""
     format: Literal["jsonl", "mmlu_flan_cot"] = "jsonl"
     """format of the file"""
-    longest: PositiveInt | None = Field(default=None, exclude_if=lambda longest: longest is None)
-    """maximum number of characters of a question with its choices; unlimited by default"""
+    longest: ClassVar = 300
+    """maximum number of characters of an example in lm-eval's format: an example task on a CPU
+    needs no long prompts
+    """
 
     def rows(self, seed: int) -> Rows:
         """Return the rows of the file. Raises DataError if the package isn't installed."""
         top, *inner = self.package.split(".")
         rows = file_rows(_folder(top).joinpath(*inner, self.file))
-        rows = _worked_examples(rows) if self.format == "mmlu_flan_cot" else rows
-        if self.longest is None:
+        if self.format == "jsonl":
             return rows
 
         def length(row: Mapping[str, Any]) -> int:
-            return sum(len(str(x)) for x in (row.get("question", ""), *row.get("choices", ())))
+            return sum(map(len, (row["question"], *row["choices"])))
 
-        return [(where, row) for where, row in rows if length(row) <= self.longest]
+        return [each for each in _worked_examples(rows) if length(each[1]) <= self.longest]
 
 
 def _folder(package: str) -> Path:

@@ -106,7 +106,7 @@ class TestInitStages:
         [("", 1), ("no idea", 1), ('{"ranking": [], "combinations": []}', 1), ("", 0)],
     )
     def test_without_a_legal_answer_or_insight_1_the_rules_step_in(self, answer, asks):
-        agent, sent = agent_that_says(answer, insight_1=bool(asks))
+        agent, sent = agent_that_says(answer, without=() if asks else ("insight_1",))
         preference = agent.select_family_size(PAPER_BRIEF, [])
         starts = agent.select_instances(PAPER_BRIEF, preference, 6)
         assert (bool(sent), "insight 1 is off" in preference.reason) == (asks, not asks)
@@ -120,8 +120,8 @@ class TestUpdatePrompt:
     @pytest.mark.parametrize("switch", ["insight_2", "insight_3", "scaling_rules"])
     def test_what_is_switched_off_is_left_out_and_nothing_else_said(self, switch):
         said = []
-        for on in (True, False):
-            agent, sent = agent_that_says(NOTHING, **{switch: on})
+        for without in ((), (switch,)):
+            agent, sent = agent_that_says(NOTHING, without=without)
             agent.update(*crowd(6, 8), PAPER_BRIEF)
             said.append(sent[0][0][0].content)
         words, fewer = (Counter(re.findall(r"[\w-]+", text)) for text in said)

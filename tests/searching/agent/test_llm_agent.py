@@ -20,6 +20,7 @@ from ttsgraph.base.errors import EndpointError, RunStopped
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.progress import Expense
 from ttsgraph.searching.methods.summary import search_summary
+from ttsgraph.settings.profile import AgentSettings
 
 
 class TestGuidedSearch:
@@ -132,7 +133,10 @@ def test_what_the_user_has_to_mend_is_said(tmp_path, monkeypatch, status, messag
     ("reply", "reason"),
     [((429, {"retry-after": "0"}, "{}"), "HTTP 429"), ((200, {}, '{"choices": []}'), "choices")],
 )
-def test_what_fails_for_good_stops_the_run_with_its_state_kept(tmp_path, reply, reason):
+def test_what_fails_for_good_stops_the_run_with_its_state_kept(
+    tmp_path, monkeypatch, reply, reason
+):
+    monkeypatch.setattr(AgentSettings, "max_retries", 0)
     stub = agent_server(lambda body: NOTHING)
     well = stub.misbehave
     stub.misbehave = lambda count, body: reply if count > 1 else well(count, body)

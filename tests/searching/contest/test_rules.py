@@ -69,8 +69,13 @@ def table_world(said: Mapping[str, np.ndarray], brief: Brief) -> ArrayEnvironmen
     return ArrayEnvironment(world, QUESTIONS, Lengths(1, 1))
 
 
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(ContestSettings, "block", 20)
+
+
 def contest_of(brief: Brief, **settings: Any) -> State:
-    wanted = ContestSettings(**({"calls": 600, "block": 20} | settings))
+    wanted = ContestSettings(**({"calls": 600} | settings))
     rng = np.random.default_rng(0)
     return State(brief, QUESTIONS[:TRAIN], QUESTIONS[TRAIN:], wanted, rng)
 
@@ -105,7 +110,7 @@ def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in
     assert contest.standings[0].label == SINGLE_CALLS
     assert contest.standings[0].value > 0.9
     assert all(s.graph.route is None for s in contest.learnt().leaders)
-    without, _ = held(HALVES, 1.0, routes=False)
+    without, _ = held(HALVES, 1.0, without=("routes",))
     assert {len(s.graph.nodes) for s in without.standings} == {1}
     few, _ = held(HALVES, 1.0, calls=30)  # too few to learn it on validation questions too
     assert few.calls <= 30
@@ -124,7 +129,7 @@ def test_where_the_text_says_nothing_a_split_spends_what_one_cheap_call_leaves()
 
 def test_probes_and_rounds_keep_to_their_shares_of_the_calls():
     for calls in (5, 70):
-        contest, environment = held(THIRDS, 4.0, calls=calls, routes=False)
+        contest, environment = held(THIRDS, 4.0, calls=calls, without=("routes",))
         assert contest.calls <= calls
         assert environment.calls - 3 * TRAIN == contest.calls
     contest = contest_of(brief_of(dict.fromkeys("abc", 1.0), 4.0), calls=100)

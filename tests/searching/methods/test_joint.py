@@ -18,13 +18,16 @@ from ttsgraph.searching.methods.joint import LEAST, JointReinforce, reading_lose
 from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
 from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.settings.stages import ContestSettings
 
 
 @pytest.fixture(scope="module")
 def known():
     """A contest of three models that err apart, of which graphs of up to five calls are made."""
     brief = brief_of(dict.fromkeys("abc", 1.0), 5.0)
-    contest, environment = held(THIRDS, 5.0, brief, routes=False, mixes=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ContestSettings, "block", 20)
+        contest, environment = held(THIRDS, 5.0, brief, without=("routes", "mixes"))
     settings = SearchSettings(batch=16, candidates=3)
     known = None, contest.standings[:1], contest.learnt(), 200
     return Problem(brief, settings, AgentSettings(), {"a": 2}, 0, *known), environment

@@ -62,8 +62,8 @@ def ran(profile):
         trace.append((name, messages[0].content))
         return Completion(json.dumps(ANSWERS[name]), 1, 1, 0.0), 0.0
 
-    plain = {"evidence": False, "proposes": False}
-    agent = settings(base_url="http://127.0.0.1:9", price=0, **plain)
+    plain = ("evidence", "proposes")
+    agent = settings(base_url="http://127.0.0.1:9", price=0, without=plain)
     terms = {"max_iterations": ITERATIONS, "patience": 10, "candidates": 4, "batch": 32}
     search = SearchSettings(way="paper", **terms)
     every = world.questions
@@ -131,7 +131,9 @@ def test_one_key_sets_what_follows_from_it_and_refuses_what_contradicts_it(profi
     told["search"] |= {"way": "paper"}
     found = parse(Profile, told | {"init": {}, "agent": {}}, "profile")
     assert (found.init.questions, found.init.topologies) == (32, 10)
-    assert (found.init.contest.enabled, found.agent.evidence, found.agent.proposes) == (False,) * 3
+    assert not found.init.contest.enabled
+    assert found.agent.without == ("evidence", "proposes")
+    assert parse(Profile, found.model_dump(mode="json", exclude_none=True), "profile") == found
     told["init"] = {"contest": {"enabled": True}}
     with pytest.raises(SettingsError, match=r"init\.contest\.enabled"):
         parse(Profile, told, "profile")

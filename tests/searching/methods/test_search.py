@@ -102,7 +102,7 @@ class TestAgentReinforce:
             assert all(count <= START[model] for model, count in counts.items())
 
     def test_without_roles_every_node_is_an_assistant(self):
-        for text in loop(made("agent_reinforce", roles=False)):
+        for text in loop(made("agent_reinforce", without=("roles",))):
             assert {node.role for node in CollaborationGraph.from_json(text).nodes} == {"assistant"}
 
     def test_it_finds_the_best_shape_of_a_hill(self):

@@ -96,7 +96,7 @@ class HeuristicAgent:
         Without insight 1 the order is random.
         """
         models = brief.affordable
-        if not self.settings.insight_1:
+        if not self.settings.uses("insight_1"):
             shuffled = [models[k] for k in self.rng.permutation(len(models))]
             return Preference(tuple(shuffled), "random order (insight 1 is off)")
         tried = {tuple(t.counts.items()): t.score for t in trials if not math.isnan(t.score)}
@@ -129,7 +129,7 @@ class HeuristicAgent:
 
         Without insight 1, return random multisets that fit the budget.
         """
-        if not self.settings.insight_1:
+        if not self.settings.uses("insight_1"):
             return self._random_counts(brief, limit)
         pool = brief.cost.pool
         first = preference.models[0]
@@ -164,7 +164,7 @@ class HeuristicAgent:
         Without insight 2 there are no target shapes: edges and roles get credit for the scores of
         the graphs that contain them, and no graph is proposed.
         """
-        if not self.settings.insight_2:
+        if not self.settings.uses("insight_2"):
             return self._credit(distribution, history)
         best, target, why = self._shapes(distribution, history, brief)
         sink_role = best_sink_role(history, distribution.roles)
@@ -193,7 +193,7 @@ class HeuristicAgent:
         """Return the best shape tried; a neighbouring shape that may be better, or None; and the
         reason.
         """
-        trade = self.settings.insight_3
+        trade = self.settings.uses("insight_3")
         fitting = self._laid_out(distribution, brief)
         if trade and not self._aimed:
             # insight 3 prefers a balanced shape to spending the budget on width or depth only

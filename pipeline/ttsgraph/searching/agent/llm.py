@@ -8,7 +8,7 @@ answer is used. Every exchange is recorded. The model is called through `speak`.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jinja2
 import numpy as np
@@ -21,7 +21,7 @@ from ttsgraph.searching.agent import answers, base, context
 from ttsgraph.searching.agent.answers import Move
 from ttsgraph.searching.agent.base import Brief, Counts, History, Preference, Trial
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
-from ttsgraph.settings.profile import AgentSettings
+from ttsgraph.settings.profile import AgentPart, AgentSettings
 
 PROMPTS = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).with_name("prompts")),
@@ -58,7 +58,7 @@ class LLMAgent(HeuristicAgent):
         """Ask for a ranking of the models that fit the budget; append the models that the answer
         leaves out, the most accurate first.
         """
-        if not self.settings.insight_1:
+        if not self.settings.uses("insight_1"):
             return super().select_family_size(brief, trials)
         models = brief.affordable
         tables = {
@@ -75,7 +75,7 @@ class LLMAgent(HeuristicAgent):
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
         """Ask for model combinations; if none is legal, return the rules' combinations."""
-        if not self.settings.insight_1:
+        if not self.settings.uses("insight_1"):
             return super().select_instances(brief, preference, limit)
         tables = {
             "candidates": context.pool_table(brief, brief.affordable),
@@ -98,15 +98,17 @@ class LLMAgent(HeuristicAgent):
         kind = answers.OpenUpdate if open_models else answers.Update
         # if the nodes' models are fixed, the prompt describes each of these models once
         models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
-        knows_scaling = settings.insight_2 or settings.insight_3
+        knows_scaling = settings.uses("insight_2") or settings.uses("insight_3")
         without_call = [role for role in brief.roles if not get_role(role).calls_model]
         notes = brief.notes
         if brief.reading and without_call:
             # Reading was measured on these very models, so it replaces the paper's general advice.
-            settings = settings.model_copy(update={"insight_2": False, "insight_3": False})
+            settings = settings.model_copy(
+                update={"without": (*settings.without, "insight_2", "insight_3")}
+            )
             notes = [_votes_instead(brief.reading, without_call), *notes]
         tables = {
-            **context.update_tables(distribution, history, brief, settings.evidence),
+            **context.update_tables(distribution, history, brief, settings.uses("evidence")),
             "pool": context.pool_table(brief, models),
             "pilot": context.pilot_table(brief) if knows_scaling else [],
             "notes": notes,
@@ -119,7 +121,7 @@ class LLMAgent(HeuristicAgent):
             roles=distribution.roles,
             sink=distribution.ids[-1],
             open_models=open_models,
-            agent=settings,
+            agent=_switches(settings),
             example=_example(distribution, kind),
         )
         answers.apply_update(answer, distribution)
@@ -136,7 +138,7 @@ class LLMAgent(HeuristicAgent):
             "joint": brief.joint,
             "weight": f"{brief.objective.weight:g}",
             "half_s": f"{brief.objective.half_s:g}",
-            "agent": self.settings,
+            "agent": _switches(self.settings),
             **more,
         }
         template = PROMPTS.get_template(f"{stage}.md.j2")
@@ -227,3 +229,8 @@ def _example(distribution: GraphDistribution, kind: type[answers.Update]) -> str
         likeliest = {name: names[table[-1].argmax()], "probability": round(table[-1].max(), 2)}
         example[f"{name}_changes"] = [{"node": tail[-1]} | likeliest | why]
     return json.dumps({name: example[name] for name in kind.model_fields})
+
+
+def _switches(settings: AgentSettings) -> dict[str, bool]:
+    """Return whether the agent uses each part, for the prompts' templates."""
+    return {part: settings.uses(part) for part in get_args(AgentPart)}

@@ -79,7 +79,7 @@ class AgentReinforce(Searcher):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.as_in_the_paper = problem.settings.way == "paper"
-        self.roles = tuple(problem.brief.roles) if problem.agent.roles else (ASSISTANT,)
+        self.roles = tuple(problem.brief.roles) if problem.agent.uses("roles") else (ASSISTANT,)
         self.updates = AgentUpdates(
             make_agent(problem.agent, self.rng, problem.speak),
             problem.brief,
@@ -135,7 +135,7 @@ class AgentReinforce(Searcher):
         distribution (section 5.2).
         """
         brief = self.problem.brief
-        graphs = self.updates.proposals if self.problem.agent.proposes else []
+        graphs = self.updates.proposals if self.problem.agent.uses("proposes") else []
         sampled = self.distribution.sample_trimmed(count - len(graphs), brief.budget)
         graphs += [graph for graph, _ in sampled]
         kept = {node.id for graph in graphs for node in graph.nodes}

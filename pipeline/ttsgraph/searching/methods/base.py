@@ -222,7 +222,7 @@ def without_insights(agent: AgentSettings) -> AgentSettings:
     without the nodes' evidence: the rivals of Agent-REINFORCE have none of these.
     """
     ours = ("insight_1", "insight_2", "insight_3", "scaling_rules", "evidence")
-    return agent.model_copy(update=dict.fromkeys(ours, False))
+    return agent.model_copy(update={"without": (*agent.without, *ours)})
 
 
 SEARCHERS: dict[str, type[Searcher]] = {}

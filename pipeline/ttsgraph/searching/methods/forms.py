@@ -95,15 +95,15 @@ class Forms(Proposer):
         places = np.arange(len(state.train))
         yield [(topologies.single(model), places) for model in state.brief.cost.pool]
         state.calls = 0  # the calls so far were made by the profile stage
-        contenders = Contenders(state.brief, state.settings.mixes)
+        contenders = Contenders(state.brief, state.settings.uses("mixes"))
         state.labels = dict(contenders.graphs)
         learner = Learner([*state.questions, *state.texts])
         yield _ask_for_routes(state, learner)
         yield _probing(state, contenders)
-        learnt = state.response() if state.settings.response_model else None
+        learnt = state.response() if state.settings.uses("response_model") else None
         if state.brief.budget.of == "mean":
             state.price(learnt or state.response())
-            state.labels |= Contenders(state.brief, state.settings.mixes).adaptive
+            state.labels |= Contenders(state.brief, state.settings.uses("mixes")).adaptive
         if learnt is not None:
             _mix(state, learnt)
         _route(state, learner)
@@ -130,7 +130,7 @@ def _mix(state: State, learnt: ResponseModel) -> bool:
     them is new.
     """
     before = len(state.labels)
-    if state.settings.mixes:
+    if state.settings.uses("mixes"):
         for graph, label in mixed(state.brief, learnt.drawn).items():
             state.labels.setdefault(graph, label)
     return len(state.labels) > before
@@ -163,7 +163,7 @@ def learned_route(state: State, learner: Learner) -> dict[CollaborationGraph, st
     budget; nothing if there is no such split either. `learner` knows the questions and the held-out
     texts, whose words help to estimate the cost of a route on new questions.
     """
-    singles = _branches(state) if state.settings.routes else {}
+    singles = _branches(state) if state.settings.uses("routes") else {}
     if len(singles) < 2:
         return {}
     budget, cost = state.brief.budget, state.brief.cost
