@@ -103,7 +103,7 @@ def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> No
     rows = [row | {"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
     (tmp_path / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     program = block_with("docs/python.md", "ttsgraph.load(")
-    quick = "init={'contest': {'calls': 100, 'block': 6, 'rounds': 1}},"
+    quick = "init={'contest': {'calls': 100}},"
     quick += " search={'max_iterations': 2, 'patience': 1, 'candidates': 2, 'batch': 8},"
     text = program.replace('budget="', f'{quick} budget="')
     assert quick in text
