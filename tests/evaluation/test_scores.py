@@ -13,7 +13,7 @@ from scipy.stats import binomtest, ttest_1samp
 from lab.study.over_seeds import mean_of
 from ttsgraph.base.errors import CallFailed, SettingsError
 from ttsgraph.evaluation import environment
-from ttsgraph.evaluation.compare import Difference, paired, paired_flips_p, shrunk
+from ttsgraph.evaluation.compare import Difference, anytime_p, paired, paired_flips_p, shrunk
 from ttsgraph.evaluation.environment import Feedback, Grader, QuestionResult, mean_interval
 from ttsgraph.evaluation.objective import Objective, pareto_front
 from ttsgraph.graphs.topologies import single
@@ -145,3 +145,9 @@ def test_a_point_is_left_out_exactly_if_another_is_as_good_in_both(points):
     for k, (accuracy, latency) in enumerate(points):
         others = [points[j] for j in front if j != k]
         assert (k in front) != any(a >= accuracy and s <= latency for a, s in others)
+
+
+def test_an_anytime_test_says_of_worse_what_it_says_of_better():
+    better, worse = anytime_p([1.0, 0.5, 1.0, -0.5])
+    assert better < worse == 1
+    assert anytime_p([-1.0, -0.5, -1.0, 0.5]) == pytest.approx((worse, better))

@@ -134,6 +134,7 @@ class TestUpdatePrompt:
         text = sent[0][0][0].content
         assert ("Width and depth each have a best value" in text) is not bool(reading)
         assert ("0.37" in text and "(voter)" in text) is bool(reading)
+        assert "0-5: gemma-3-1b 1.00\n" in text  # and no model that no draw takes
 
 
 @cache

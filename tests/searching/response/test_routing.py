@@ -155,6 +155,10 @@ def test_routes_promise_no_more_than_the_budget_and_serve_as_simulated(seed, n, 
             assert promised == pytest.approx(route.cost, rel=1e-2)
 
 
+def test_a_split_needs_a_dearer_candidate_that_is_better():
+    assert split(np.ones((4, 2)), np.array([[1.0, 3.0]] * 4), limit=2.0) is None
+
+
 def test_a_question_that_was_asked_twice_says_nothing_of_itself():
     """Each is asked twice with the same answer by chance: learnt by heart, both would be known."""
     rng = np.random.default_rng(4)
