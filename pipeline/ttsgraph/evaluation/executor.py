@@ -190,7 +190,7 @@ class Run:
         self.cancelled: list[int] = []
         self.late = False
         self._under_way: dict[int, asyncio.Future[Found]] = {}
-        self._ended: asyncio.Queue[asyncio.Future[Found]] = asyncio.Queue()
+        self._ended = asyncio.Event()
 
     async def answer(self, deadline_s: float | None = None) -> NodeAnswer:
         """Run nodes until the graph has answered or has failed. For a waiting user, run for at most
@@ -218,11 +218,10 @@ class Run:
         return self.result()
 
     async def _done(self) -> list[int]:
-        """Wait until calls have ended, and return their nodes in the order of starting."""
-        ended = {await self._ended.get()}
-        while not self._ended.empty():
-            ended.add(self._ended.get_nowait())
-        return [i for i, call in self._under_way.items() if call in ended]
+        """Wait until a call may have ended, and return the nodes whose calls have."""
+        await self._ended.wait()
+        self._ended.clear()
+        return [i for i, call in self._under_way.items() if call.done()]
 
     def _take(self, i: int, find: Callable[[], Found | Awaitable[Found]]) -> list[int]:
         """Let a node find something; return the nodes that become ready as a result."""
@@ -369,7 +368,7 @@ class Run:
         else:
             begun = found.make() if isinstance(found, Deferred) else found
             call = self._under_way[i] = asyncio.ensure_future(begun)
-            call.add_done_callback(self._ended.put_nowait)
+            call.add_done_callback(lambda _: self._ended.set())
             return []
         return self.asking.arrived(i)
 
