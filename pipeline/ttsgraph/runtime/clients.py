@@ -156,8 +156,8 @@ async def open_agent(
     Calls are counted on the meter, recorded in `calls`, and kept in the call cache. Raises
     EndpointError if the key is missing.
     """
-    agent = profile.agent
-    if not needed or agent.kind != "llm" or agent.model is None:
+    agent = profile.agent if needed else None  # a stage reads no setting that it doesn't need
+    if agent is None or agent.kind != "llm" or agent.model is None:
         yield None
         return
     pooled = profile.pool[agent.model] if agent.base_url is None else None

@@ -15,6 +15,7 @@ from typing import Any
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.settings.plugins import digests as plugin_digests
 from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.settings.task import TaskSettings
 from ttsgraph.tasks.base import AskingTask
 
@@ -53,7 +54,7 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
     for name, section in profile:
         if name in data and isinstance(section, ClosedModel):
             data[name] |= section.constants()
-    data["init"]["contest"] |= profile.init.contest.constants()
+    data["init"]["contest"] |= ContestSettings.constants()
     tasks = profile.simulation.tasks.items()
     data["simulation"] = {"tasks": {kind: each.model_dump(mode="json") for kind, each in tasks}}
     data["engine"] = {key: data["engine"][key] for key in ENGINE}
