@@ -98,7 +98,8 @@ class Lineage(ClosedModel):
 def lineage(reference: str, tracking_uri: str) -> Lineage:
     """Verify a version's chain of links. Raises DeploymentError if there is no such version."""
     known = Registry(tracking_uri)
-    walk = _Walk(known, version := known.find(reference))
+    version = known.find(reference)
+    walk = _Walk(known, version)
     links = tuple(walk.links())
     record = walk.record if links[0].state == "ok" else None
     return Lineage(version=version.label, aliases=version.aliases, links=links, record=record)
@@ -239,19 +240,19 @@ class _Walk:
 
     def _promotion(self) -> str:
         version, tags = self.version, self.version.tags
-        last = promotions(version.task)[-1:]  # empty if there was no promotion
+        last = next(reversed(promotions(version.task)), None)
         is_champion = registry.CHAMPION in version.aliases
-        if not is_champion and version.number not in [each.version for each in last]:
+        if not is_champion and (last is None or last.version != version.number):
             return "neither the champion nor promoted last"
         own = version.number, tags.get("lineage_sha256"), tags.get(registry.PROMOTED)
-        logged = [(each.version, each.record_sha256, each.digest) for each in last]
-        if not is_champion or own not in logged:
+        logged = last and (last.version, last.record_sha256, last.digest)
+        if last is None or not is_champion or own != logged:
             raise DataError(
                 "expected the champion to be the version promoted last, according to"
                 f" {path_of(version.task)} and the version's tags, but they differ; run `ttsgraph"
                 f" promote {version.label}`"
             )
-        return f"promoted by {last[0].by}: {last[0].reason}"
+        return f"promoted by {last.by}: {last.reason}"
 
     def _parent(self, parent: Parent) -> str:
         before = self.registry.find(f"{self.record.task}/{parent.version}")
@@ -297,7 +298,7 @@ def _compared(wanted: Digests, found: Digests) -> str:
     if odd := [path for path, value in wanted.items() if found.get(path) != value]:
         raise DataError(f"expected the registered content, found differences in {_named(odd)}")
     if more := sorted(found.keys() - wanted.keys()):
-        kind = DataError if more[0].startswith(MODEL) else _Unverifiable  # MODEL precedes TAGS
+        kind = DataError if any(each.startswith(MODEL) for each in more) else _Unverifiable
         raise kind(f"{_named(more)}: added after the version was registered")
     return f"{counted(len(wanted), 'item')} as registered"
 
