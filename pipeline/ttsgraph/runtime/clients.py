@@ -272,10 +272,17 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
     """Return the endpoint of a model with a base_url, with the dialect that the profile sets."""
     from ttsgraph.endpoints.endpoint import Endpoint
 
-    place = model.base_urls, model.served_as or name, model.api_key_env
-    extra = json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None
-    sent = model.api_key_header, tuple(model.query.items()), extra
-    return Endpoint(*place, seeds, model.listed, model.dialect, *sent)
+    return Endpoint(
+        model.base_urls,
+        model.served_as or name,
+        model.api_key_env,
+        seeds,
+        model.listed,
+        model.dialect,
+        key_header=model.api_key_header,
+        query=tuple(model.query.items()),
+        extra_body=json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None,
+    )
 
 
 def with_newcomers(profile: Profile) -> Profile:

@@ -173,8 +173,11 @@ class SpreadEnvironment(Environment):
         meter: Meter,
     ) -> None:
         vars(self).update(vars(local))
-        self._order, self._carry, self._workers = order, carry, workers
-        self._calls, self._meter = calls, meter
+        self._order = order
+        self._carry = carry
+        self._workers = workers
+        self._calls = calls
+        self._meter = meter
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """Evaluate all jobs, like `Environment.evaluate_all`. Also raises a worker's failure, and
