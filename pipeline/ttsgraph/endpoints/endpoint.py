@@ -11,7 +11,7 @@ import math
 import os
 import ssl
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -26,9 +26,8 @@ import yarl
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import key_problem, redact
 from ttsgraph.base.waiting import run
-from ttsgraph.endpoints import faults
-from ttsgraph.endpoints.faults import CAUSES, Fault, refusal
-from ttsgraph.endpoints.replies import ValueReader
+from ttsgraph.endpoints.faults import CAUSES, NO_CONNECTION, NO_PROXY, Fault, refusal
+from ttsgraph.endpoints.replies import Take, ValueReader
 from ttsgraph.models.client import OUTGOING, Message, Request, Sampling, whole_text
 from ttsgraph.models.dialect import ANY, Dialect, without_system
 
@@ -42,11 +41,7 @@ CONNECT_S = 4.0
 wrong address is reported within 5 s.
 """
 
-HEADERS = {
-    "User-Agent": "ttsgraph",
-    "Accept-Encoding": "identity",
-    "Content-Type": "application/json",
-}
+HEADERS = {"User-Agent": "ttsgraph", "Accept-Encoding": "identity"}
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -80,9 +75,7 @@ class Http:
         self._quick = aiohttp.ClientTimeout(timeout_s, CONNECT_S)
         self._session: aiohttp.ClientSession | None = None
 
-    async def ask(
-        self, to: Target, take: Callable[[Any], object], body: Mapping[str, Any] | None = None
-    ) -> None:
+    async def ask(self, to: Target, take: Take, body: Mapping[str, Any] | None = None) -> None:
         """Send a request, and pass the values of a successful response to `take` as they arrive:
         the data of its events, or its whole body. Without a body, connecting is limited to
         CONNECT_S.
@@ -91,14 +84,14 @@ class Http:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=_certificates()),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                json_serialize=_dumps,
             )
-        trace = OUTGOING.get().headers
         try:
             async with self._session.request(
                 "GET" if body is None else "POST",
                 to.url,
-                data=None if body is None else _dumps(body).encode(),
-                headers={**to.headers, **trace} if trace else to.headers,
+                json=body,
+                headers={**to.headers, **OUTGOING.get().headers},
                 proxy=to.proxy,
                 allow_redirects=False,
                 timeout=self._quick if body is None else self._limit,
@@ -106,8 +99,8 @@ class Http:
                 await _read(answer, take)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             fault = fault_of(error)
-            if to.proxy is not None and fault.kind == faults.NO_CONNECTION:
-                fault = Fault(faults.NO_PROXY, unreached=fault.unreached)
+            if to.proxy is not None and fault.kind == NO_CONNECTION:
+                fault = Fault(NO_PROXY, unreached=fault.unreached)
             raise fault from None
 
     async def aclose(self) -> None:
@@ -124,7 +117,7 @@ def _certificates() -> ssl.SSLContext:
     return context
 
 
-async def _read(answer: aiohttp.ClientResponse, take: Callable[[Any], object]) -> None:
+async def _read(answer: aiohttp.ClientResponse, take: Take) -> None:
     """Read a body as it arrives, decompressed by aiohttp. Raises Fault if the body exceeds the size
     limit, and the fault of an error status.
     """
@@ -183,7 +176,7 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, TimeoutError):
         return Fault("timed out", overload=True)
     if isinstance(error, aiohttp.ClientError | OSError):
-        return Fault(faults.NO_CONNECTION)
+        return Fault(NO_CONNECTION)
     return Fault(f"expected an HTTP response, but it can't be read ({type(error).__name__})")
 
 
@@ -193,8 +186,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """
     with suppress(ValueError):
         seconds = float(headers.get("retry-after", ""))
-        if math.isfinite(seconds):
-            return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S)
+        return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S) if math.isfinite(seconds) else None
     return None
 
 
@@ -317,16 +309,12 @@ class Endpoint:
 @lru_cache(maxsize=256)
 def _parameters(sampling: Sampling, dialect: Dialect, streamed: bool) -> Mapping[str, Any]:
     """Return the parameters of a request's body that most requests of a run share."""
-    parameters: dict[str, Any] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "stop": list(sampling.stop) or None,
-        "reasoning_effort": sampling.reasoning_effort,
-        "stream": streamed or None,
-        "stream_options": {"include_usage": True} if streamed else None,
-    }
+    names = ("temperature", "top_p", "stop", "reasoning_effort")
+    parameters: dict[str, Any] = {name: getattr(sampling, name) for name in names}
+    if streamed:
+        parameters |= {"stream": True, "stream_options": {"include_usage": True}}
     refused = dialect.left_out.union(sampling.left_out)
-    body = {n: v for n, v in parameters.items() if v is not None and n not in refused}
+    body = {n: v for n, v in parameters.items() if v not in (None, ()) and n not in refused}
     if dialect.bound:
         body[dialect.bound] = min(sampling.max_tokens, dialect.most_tokens or sampling.max_tokens)
     return body

@@ -31,8 +31,7 @@ a parameter is not supported; less room: the token bound is too high; "": anythi
 
 def _table(name: str) -> dict[Any, dict[str, Any]]:
     """Return one of the tables in this folder."""
-    text = Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(text))
+    return dict(yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_bytes()))
 
 
 REFUSALS: dict[Meaning, dict[str, Any]] = _table("refusals")

@@ -31,8 +31,6 @@ left out first.
 
 log = logging.getLogger(__name__)
 
-DEFAULT_POLICY = FailurePolicy()
-
 
 def weaker(
     dialect: Dialect, refusal: Fault, sent: Mapping[str, Any], schema: bool, guess: bool
@@ -106,7 +104,7 @@ class OpenAIClient(Client):
     def __init__(
         self,
         endpoints: Mapping[str, Endpoint],
-        policy: FailurePolicy = DEFAULT_POLICY,
+        policy: FailurePolicy,
         habits: DialectStore | None = None,
     ) -> None:
         self._habits = habits or DialectStore()
@@ -217,12 +215,14 @@ class OpenAIClient(Client):
         started = time.monotonic()
         requests = OUTGOING.get()
         reply = ReplyReader(request, on_piece)
+        requests.begun += 1
         try:
-            with requests:
-                completion = await self.once(server.url, request, reply)
+            completion = await self.once(server.url, request, reply)
             server.succeeded()
+            requests.ended += 1  # which a cancelled request never does
             return completion
         except Exception as error:  # parsing an arbitrary answer may raise anything
+            requests.ended += 1
             fault = fault_of(error)
             if fault.meaning in OF_ONE_PROMPT:
                 server.succeeded()
@@ -294,7 +294,8 @@ class OpenAIClient(Client):
         if unproven or (self._policy.ends and fault.meaning == "key"):
             return self._wrong(fault, request.model, url)
         failed = f"{where}{fault.kind}{quoted}"
-        if fault.status in (400, 422, 501) and request.wishes:
+        more = request.form or request.schema or any(each.whole for each in request.messages)
+        if more and fault.status in (400, 422, 501):
             return errors.FormRefused(failed, said)
         return errors.CallFailed(failed)
 

@@ -1,7 +1,5 @@
 """Parsing of endpoints' replies by an accumulator of deltas; a complete reply is a single delta."""
 
-from __future__ import annotations
-
 import json
 import re
 from codecs import BOM_UTF8
@@ -43,6 +41,9 @@ reduced to lower-case letters: the answer is cut, the server could not finish it
 empty. An answer with text is one with any other value.
 """
 
+Take = Callable[[Any], object]
+"""Function that receives the values of a body."""
+
 _USED = ("prompt_tokens", "completion_tokens")
 """Names of the counts without which the usage in a reply is ignored."""
 
@@ -59,7 +60,7 @@ class ValueReader:
     Comments and events that aren't JSON are skipped; blank lines between events may be missing.
     """
 
-    def __init__(self, take: Callable[[Any], object]) -> None:
+    def __init__(self, take: Take) -> None:
         self.done = False
         self._take = take
         self._found = False
@@ -288,8 +289,7 @@ class ReplyReader:
         message: dict[str, Any] = {"role": "assistant", "content": text or empty}
         message["refusal"] = self._refusal or None
         message |= {CALLS: self._calls} if self._calls else {}
-        ending = {"finish_reason": self._reason, "logprobs": None}
-        return {"index": 0, "message": message, **ending}
+        return {"index": 0, "message": message, "finish_reason": self._reason, "logprobs": None}
 
     def _rest(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
         """Return the part of a finished choice that was not shown, as a delta: the rest of its text

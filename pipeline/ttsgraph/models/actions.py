@@ -15,8 +15,8 @@ CALLS = "tool_calls"
 def normal_json(text: str) -> str | None:
     """Return JSON in a form that is the same for equal values, or None if the text is not JSON."""
     try:
-        return _written(json.loads(text, parse_float=_number, parse_constant=_no_number))
-    except (ValueError, RecursionError):
+        return _written(json.loads(text, parse_float=_number, parse_constant=_number))
+    except (ValueError, OverflowError, RecursionError):
         return None
 
 
@@ -37,7 +37,7 @@ def calls_in(text: str) -> tuple[str, str] | None:
     try:
         calls = json.loads(text, parse_float=_number)[CALLS]
         return _written([call["name"] for call in calls]), _written(calls)
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, OverflowError, TypeError, KeyError, RecursionError):
         return None
 
 
@@ -61,10 +61,9 @@ def _written(value: Any) -> str:
 
 
 def _number(digits: str) -> float:
-    """Return a number, as an int if it is whole."""
+    """Return a number, as an int if it is whole. Raises ValueError for NaN and OverflowError for
+    infinities, which JSON lacks.
+    """
     found = float(digits)
-    return int(found) if found.is_integer() else found
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(name)
+    whole = int(found)
+    return whole if whole == found else found

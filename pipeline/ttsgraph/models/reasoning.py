@@ -1,7 +1,7 @@
 """Separation of a model's reasoning from its answer; reasoning is billed, but not passed on."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _TAGS = ("think", "thinking", "thought", "reasoning", "seed:think")
@@ -87,24 +87,22 @@ def content_of(message: Mapping[str, Any]) -> tuple[Any, str]:
     reasoning = next((t for key in _KEYS if isinstance(t := message.get(key), str) and t), "")
     if isinstance(content, str):
         return content, reasoning
-    texts: list[str] = []
-    thoughts: list[str] = []
-    _add_part(content, texts, thoughts)
-    if content != [] and not texts and not thoughts:
+    parts = [*_parts(content)]
+    if content != [] and not parts:
         return content, reasoning
-    return "".join(texts), reasoning or "".join(thoughts)
+    thoughts = "".join(text for text, is_thought in parts if is_thought)
+    return "".join(text for text, is_thought in parts if not is_thought), reasoning or thoughts
 
 
-def _add_part(part: Any, texts: list[str], thoughts: list[str]) -> None:
-    """Add a text, a part of content in Mistral's format or a list of these to texts or thoughts;
-    skip other kinds of parts.
+def _parts(part: Any, is_thought: bool = False) -> Iterator[tuple[str, bool]]:
+    """Yield the texts in a text, a part of content in Mistral's format or a list of these, each
+    with True if it is reasoning; skip other kinds of parts.
     """
     if isinstance(part, str):
-        texts.append(part)
+        yield part, is_thought
     elif isinstance(part, list):
         for each in part:
-            _add_part(each, texts, thoughts)
+            yield from _parts(each, is_thought)
     elif isinstance(part, Mapping):
-        thinks = part.get("type") in ("thinking", "reasoning")
         inner = next((part[key] for key in ("thinking", "reasoning", "text") if key in part), None)
-        _add_part(inner, thoughts if thinks else texts, thoughts)
+        yield from _parts(inner, is_thought or part.get("type") in ("thinking", "reasoning"))

@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager as Opening
-from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, closing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -163,7 +163,7 @@ async def open_agent(
     pooled = profile.pool[agent.model] if agent.base_url is None else None
     revision = pooled.identity if pooled else agent.revision
     price = profile.agent_price()
-    with ExitStack() as held:
+    async with AsyncExitStack() as held:
         client: Client | None = _recorded(state)
         cache = None
         if client is None:
@@ -171,9 +171,9 @@ async def open_agent(
             cache = held.enter_context(closing(open_cache(state)))
             spec = ModelSpec.outside(agent.model, agent.model, price, revision)
             own = endpoints(profile, local, state)[agent.model] if pooled else agent_endpoint(agent)
-            client = MeteredClient(agent_client(own, agent), meter, ModelPool((spec,)))
-        async with aclosing(CachedClient(client, cache, calls)) as cached:
-            yield speaker(cached, agent, f"agent-{revision}", price)
+            asked = await held.enter_async_context(aclosing(agent_client(own, agent)))
+            client = MeteredClient(asked, meter, ModelPool((spec,)))
+        yield speaker(CachedClient(client, cache, calls), agent, f"agent-{revision}", price)
 
 
 def agent_endpoint(agent: AgentSettings) -> Endpoint:
@@ -208,9 +208,8 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
     def speak(messages: Sequence[Message], name: str, schema: str) -> tuple[Completion, float]:
         model = settings.model or ""
         request = Request(model, revision, tuple(messages), sampling, schema=(name, schema))
-        call = asyncio.run_coroutine_threadsafe(client.complete(request), loop)
         try:
-            completion = call.result()
+            completion = asyncio.run_coroutine_threadsafe(client.complete(request), loop).result()
         except errors.PromptRefused:
             completion = Completion("", 0, 0, 0.0)
         except errors.ContextOverflow as failure:

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 from ttsgraph.base.errors import EndpointError
@@ -37,8 +36,8 @@ def examine(profile: Profile, state: Path = STATE, python: str | None = None) ->
     """Return a finding for each requirement, in the order in which a run would need it."""
     servers = examine_servers(profile, state, python or profile.engine.python)
     reached = asyncio.run(_reach_all(profile, state))
-    findings = (servers if profile.hosted else (), reached, _sources(profile), _isolation(profile))
-    return [*chain(*findings)]
+    here = servers if profile.hosted else ()
+    return [*here, *reached, *_sources(profile), *_isolation(profile)]
 
 
 def in_lines(findings: Iterable[Finding]) -> Iterator[str]:

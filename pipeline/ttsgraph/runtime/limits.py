@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -155,8 +154,7 @@ class Meter:
 
     def add(self, spent: Expense) -> None:
         """Count spent dollars and tokens; seconds are measured separately."""
-        paid = self._paid
-        self._paid = Expense(paid.dollars + spent.dollars, paid.tokens + spent.tokens, paid.wall_s)
+        self._paid += spent._replace(wall_s=0.0)
         self.tell(self.spent)
         self._keep()
 
@@ -168,13 +166,12 @@ class Meter:
         flight, so that the search ends without cutting off a call.
         """
         async with self._turn:
-            while not self._refused and not self._has_room(most):
-                self._refused = not self._under_way
+            while self._refused or not self._has_room(most):
+                self._refused = self._refused or not self._under_way
+                if self._refused:
+                    raise self.stop(most)
                 self._freed.clear()
-                if not self._refused:
-                    await self._freed.wait()
-            if self._refused:
-                raise self.stop(most)
+                await self._freed.wait()
             self._under_way += 1
             self._held += most
             self._keep()
@@ -279,13 +276,13 @@ def counted(completion: Completion, dollars: float) -> Expense:
     return Expense(factor * dollars, math.ceil(factor * tokens))
 
 
-class MeteredClient(calling.Wrapper):
+class MeteredClient(calling.Client):
     """Client that counts each call on a meter, and starts no call whose worst case doesn't fit into
     the limits.
     """
 
     def __init__(self, inner: calling.Client, meter: Meter, pool: ModelPool) -> None:
-        super().__init__(inner)
+        self.inner = inner
         self.meter = meter
         self._pool = pool
         self._told: dict[str, tuple[float, float]] = {}
@@ -343,9 +340,8 @@ class MeteredClient(calling.Wrapper):
 
 def lines_of(calls: Calls) -> Iterator[str]:
     """Yield report lines about refused prompts, cut answers and estimated token counts."""
-    by_model = sorted(calls.values(), key=lambda call: call.model)
-    for model, found in groupby(by_model, lambda call: call.model):
-        outcomes = [call.outcome for call in found]
+    for model in sorted({call.model for call in calls.values()}):
+        outcomes = [call.outcome for call in calls.values() if call.model == model]
         answers = [each for each in outcomes if isinstance(each, Completion)]
         if refused := [each for each in outcomes if isinstance(each, PromptRefused)]:
             yield (
