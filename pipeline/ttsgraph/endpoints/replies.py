@@ -79,34 +79,31 @@ class ValueReader:
     def end(self) -> None:
         """Read the rest of the body. Raises Fault if the body contains no value at all."""
         self._add_line(self._rest)
-        if not self._found:
-            try:
-                value = _parsed(b"\n".join(self._others))
-            except (ValueError, RecursionError):
-                raise Fault("expected JSON, but the reply is not JSON") from None
-            self._take(value)
+        if not self._found and not self._add_value(b"\n".join(self._others)):
+            raise Fault("expected JSON, but the reply is not JSON")
 
     def _add_line(self, raw: bytearray) -> None:
         line = bytes(raw.strip())
         if not line.startswith(b"data:"):
             self._others += [] if line.startswith(b":") else [line]  # without comments
             self._data = self._data if line else b""  # a blank line ends an event
-            return
-        self._data += line.removeprefix(b"data:").strip()
-        self.done = self.done or self._data == b"[DONE]"
+        elif not self.done:
+            self._data += line.removeprefix(b"data:").strip()
+            self.done = self._data == b"[DONE]"
+            if self._add_value(self._data):  # an event may span several lines
+                self._data = b""
+
+    def _add_value(self, data: bytes) -> bool:
+        """Pass on a value, with U+FFFD in place of bytes that aren't UTF-8; return False if the
+        data isn't JSON.
+        """
         try:
-            value = _parsed(self._data)
+            value = json.loads(data.removeprefix(BOM_UTF8).decode(errors="replace"))
         except (ValueError, RecursionError):
-            return  # an event may span several lines
-        self._data = b""
-        if not self.done:
-            self._found = True
-            self._take(value)
-
-
-def _parsed(data: bytes) -> Any:
-    """Parse JSON, with U+FFFD in place of bytes that aren't UTF-8."""
-    return json.loads(data.removeprefix(BOM_UTF8).decode(errors="replace"))
+            return False
+        self._found = True
+        self._take(value)
+        return True
 
 
 @dataclass(slots=True)
@@ -166,8 +163,7 @@ class ReplyReader:
         self._reasoning += thought
         if isinstance(refused := delta.get("refusal"), str):
             self._refusal += refused
-        if calls := delta.get(CALLS):
-            self._add_calls(calls)
+        self._add_calls(delta.get(CALLS))
         most = self.request.sampling.max_tokens
         if len(self._text) > 1000 + LONGEST_TOKEN * most:
             raise Fault(f"expected an answer of at most {most} tokens, found a longer one")

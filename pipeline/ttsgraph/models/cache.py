@@ -26,12 +26,10 @@ from ttsgraph.models.client import Client, Completion, Deferred, Request
 from ttsgraph.models.recording import Call
 
 _WAIT_S = 60.0
-_SCHEMA = """
-create table if not exists calls (
-    key text primary key, model text not null, value blob not null, checksum blob not null,
-    used integer not null
+_SCHEMA = (
+    "create table if not exists calls (key text primary key, model text not null,"
+    " value blob not null, checksum blob not null, used integer not null)"
 )
-"""
 _INTACT = "intact(cast(key as blob), cast(value as blob), cast(checksum as blob))"
 """SQL condition that a call's checksum is right; the values are cast, because damage can change
 their types.

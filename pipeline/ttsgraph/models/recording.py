@@ -25,7 +25,6 @@ _FAILURES: dict[str, type[CallFailed] | type[NoAnswer]] = {
     "overflow": ContextOverflow,
     "refused": PromptRefused,
 }
-_COUNTS = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens")
 _FLAGS = ("cut", "estimated")
 _COLUMNS = (
     *("key", "model", "text", "prompt_tokens", "completion_tokens", "latency_s", "reasoning"),
@@ -86,8 +85,8 @@ def _schema() -> Any:
     """Return the Arrow schema of a file of recorded calls."""
     import pyarrow as pa  # large, and needs the extra `tables`
 
-    types = {"key": pa.binary(32), "latency_s": pa.float64()}
-    types |= dict.fromkeys(_COUNTS, pa.int64()) | dict.fromkeys(_FLAGS, pa.bool_())
+    types = {"key": pa.binary(32), "latency_s": pa.float64()} | dict.fromkeys(_FLAGS, pa.bool_())
+    types |= dict.fromkeys([name for name in _COLUMNS if "_tokens" in name], pa.int64())
     return pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
 
 

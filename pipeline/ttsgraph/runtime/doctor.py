@@ -49,20 +49,18 @@ def in_lines(findings: Iterable[Finding]) -> Iterator[str]:
 
 def _sources(profile: Profile) -> Iterator[Finding]:
     for task, settings in profile.tasks.items():
-        source = settings.source
+        subject, source = f"questions of {task}", settings.source
         for part in source.parts if source.kind == "mixture" else (source,):
             if part.kind == "jsonl":
-                place = part.path
                 advice = "put the file there, or correct source.path"
+                yield Finding(subject, part.path.exists(), str(part.path), advice)
             elif part.kind == "hf":
                 place = hub_home() / "hub" / f"datasets--{part.path.replace('/', '--')}"
                 advice = (
                     "the sample stage downloads it if there is a network; or run `hf download"
                     f" --repo-type dataset {part.path}`"
                 )
-            else:
-                continue
-            yield Finding(f"questions of {task}", place.exists(), str(place), advice)
+                yield Finding(subject, place.exists(), str(place), advice)
 
 
 def _isolation(profile: Profile) -> Iterator[Finding]:

@@ -18,9 +18,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, NonNegativeInt, ValidationError
+from pydantic import NonNegativeFloat, NonNegativeInt, ValidationError
 
 from ttsgraph.base.errors import DataError, LimitReached, PromptRefused
 from ttsgraph.base.files import checked_json, checked_text, locked, write_text
@@ -55,13 +54,13 @@ endpoint has reported so far.
 """
 
 
-class _AccountFile(ClosedModel):
+class _AccountFile(ClosedModel, allow_inf_nan=False):
     """Content of an account's file."""
 
     identity: str
-    dollars: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    dollars: NonNegativeFloat
     tokens: NonNegativeInt
-    wall_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    wall_s: NonNegativeFloat
 
 
 @dataclass(frozen=True, slots=True)
