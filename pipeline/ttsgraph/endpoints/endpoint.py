@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -45,12 +45,8 @@ HEADERS = {"User-Agent": "ttsgraph", "Accept-Encoding": "identity"}
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
-class Target(NamedTuple):
-    """A URL, the headers of each request to it, and the environment's proxy for it."""
-
-    url: yarl.URL
-    headers: Mapping[str, str]
-    proxy: str | None
+Target = tuple[yarl.URL, Mapping[str, str], str | None]
+"""A URL, the headers of each request to it, and the environment's proxy for it."""
 
 
 def proxy_of(url: str) -> str | None:
@@ -58,8 +54,7 @@ def proxy_of(url: str) -> str | None:
     HTTP proxy.
     """
     place = urlsplit(url)
-    proxies = {} if proxy_bypass(place.hostname or "") else getproxies()
-    proxy = proxies.get(place.scheme)
+    proxy = None if proxy_bypass(place.hostname or "") else getproxies().get(place.scheme)
     return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
@@ -86,20 +81,21 @@ class Http:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 json_serialize=_dumps,
             )
+        url, headers, proxy = to
         try:
             async with self._session.request(
                 "GET" if body is None else "POST",
-                to.url,
+                url,
                 json=body,
-                headers={**to.headers, **OUTGOING.get().headers},
-                proxy=to.proxy,
+                headers={**headers, **OUTGOING.get().headers},
+                proxy=proxy,
                 allow_redirects=False,
                 timeout=self._quick if body is None else self._limit,
             ) as answer:
                 await _read(answer, take)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             fault = fault_of(error)
-            if to.proxy is not None and fault.kind == NO_CONNECTION:
+            if proxy is not None and fault.kind == NO_CONNECTION:
                 fault = Fault(NO_PROXY, unreached=fault.unreached)
             raise fault from None
 
@@ -225,23 +221,16 @@ class Endpoint:
         """Return the target for requests to `url`, one of the base URLs, with the endpoint's key.
         Raises EndpointError if the key isn't set or can't be sent.
         """
-        key = self._key()
-        own = self.key_header
-        headers = {"Authorization": f"Bearer {key}"} if own is None else {own: key}
-        place = yarl.URL(url.rstrip("/") + path).update_query(dict(self.query))
-        return Target(place, HEADERS | headers, proxy_of(url))
-
-    def _key(self) -> str:
-        """Return the key, or a placeholder if the endpoint needs none."""
-        if self.api_key_env is None:
-            return "none"
-        key = os.environ.get(self.api_key_env, "").strip()
+        name, own = self.api_key_env, self.key_header
+        key = "none" if name is None else os.environ.get(name, "").strip()
         if not key or key_problem(key):
             problem = f": {key_problem(key)}" if key else ", which is not set; export it"
             where = redact(self.base_urls[0])
-            variable = f"the environment variable {self.api_key_env}"
+            variable = f"the environment variable {name}"
             raise EndpointError(f"{where}: expected a key in {variable}{problem}")
-        return key
+        headers = {"Authorization": f"Bearer {key}"} if own is None else {own: key}
+        place = yarl.URL(url.rstrip("/") + path).update_query(dict(self.query))
+        return place, HEADERS | headers, proxy_of(url)
 
     async def listed(self, http: Http, url: str) -> dict[str, dict[str, Any]] | None:
         """Return the entries of the server's model list by name, or None if it has no list. Raises

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ttsgraph.base import errors
@@ -18,7 +17,7 @@ from ttsgraph.endpoints.endpoint import Endpoint, Http, Target, fault_of, probe
 from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, Server
 from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
 from ttsgraph.endpoints.replies import ReplyReader
-from ttsgraph.models.client import OUTGOING, Client, Completion, Deferred, OnPiece, Request
+from ttsgraph.models.client import OUTGOING, Client, Completion, OnPiece, Request
 from ttsgraph.models.dialect import FORMS, Dialect, DialectStore, habit_name
 
 LEAST_BOUND = 512
@@ -172,15 +171,9 @@ class OpenAIClient(Client):
             self._learned[at] = LearnedDialect(name, dialect, known is not None, store)
         return self._learned[at]
 
-    def begin(self, request: Request) -> Deferred:
-        """Return an awaitable for the answer; `latency_s` is the duration of the successful
-        attempt.
-        """
-        return Deferred(partial(self.stream, request))
-
     async def stream(self, request: Request, on_piece: OnPiece | None = None) -> Completion:
         """Answer one request, and pass the answer's pieces to `on_piece`. The call is not retried
-        once a piece has been delivered.
+        once a piece has been delivered; `latency_s` is the duration of the successful attempt.
         """
         replicas = self._replicas[request.model]
         used = replicas.servers[0]
@@ -207,6 +200,8 @@ class OpenAIClient(Client):
             used.finish(None)
             self._answered.add(request.model)
             return self._redacted(completion)
+
+    complete = stream
 
     async def _attempt(
         self, server: Server, request: Request, on_piece: OnPiece | None
@@ -249,7 +244,6 @@ class OpenAIClient(Client):
         """
         reply = reply or ReplyReader(request)
         endpoint = self._endpoints[request.model]
-        target = self._targets[url, request.model]
         how = self.manner(request)
         dialect = how.dialect
         full = False
@@ -257,7 +251,7 @@ class OpenAIClient(Client):
             body = endpoint.body(request, dialect, reply.on_piece is not None)
             started = time.monotonic()
             try:
-                await self.http.ask(target, reply.add, body)
+                await self.http.ask(self._targets[url, request.model], reply.add, body)
                 break
             except Fault as fault:
                 if fault.status not in (400, 413, 422) or fault.meaning in SETTLED:

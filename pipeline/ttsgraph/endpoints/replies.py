@@ -273,8 +273,8 @@ class ReplyReader:
                 raise Fault(kind, meaning="filter", words=f"finish_reason {reason.lower()}")
             if ending == "failed":
                 raise Fault(kind)
-            others = self._contents - {str, NoneType}  # such as references
-            if not answer and (others or ending != "ended"):
+            # Content may be of other types, such as references.
+            if not answer and (self._contents - {str, NoneType} or ending != "ended"):
                 raise Fault(f"expected a text answer, found none, with finish_reason {shown}")
         return answer, thoughts, ending == "cut" and answer == text
 

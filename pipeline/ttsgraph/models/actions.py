@@ -22,10 +22,9 @@ def normal_json(text: str) -> str | None:
 
 def text_of(message: Mapping[str, Any]) -> str:
     """Return a choice's message as one text: its content, or its tool calls in normal form."""
-    calls = message.get(CALLS)
-    if not calls:
-        return message.get("content") or ""
-    return _written({CALLS: [_plain(call["function"]) for call in calls]})
+    if calls := message.get(CALLS):
+        return _written({CALLS: [_plain(call["function"]) for call in calls]})
+    return message.get("content") or ""
 
 
 def calls_in(text: str) -> tuple[str, str] | None:
@@ -43,10 +42,8 @@ def calls_in(text: str) -> tuple[str, str] | None:
 
 def delta_of(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a complete message as one delta of a stream."""
-    delta = dict(message)
-    if delta.get(CALLS):
-        delta[CALLS] = [{"index": k, **call} for k, call in enumerate(delta[CALLS])]
-    return delta
+    calls = [{"index": k, **call} for k, call in enumerate(message.get(CALLS) or ())]
+    return {**message, CALLS: calls} if calls else {**message}
 
 
 def _plain(function: Mapping[str, Any]) -> dict[str, Any]:

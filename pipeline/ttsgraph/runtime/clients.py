@@ -87,8 +87,7 @@ async def open_client(
             store = held.enter_context(closing(open_cache(state)))
         opened = partial(_online, profile, state)
         # Endpoints that are already running are checked before any work.
-        lazy = profile.hosted or profile.elsewhere
-        opening = aclosing(LazyClient(opened)) if lazy else opened()
+        opening = aclosing(LazyClient(opened)) if profile.hosted or profile.elsewhere else opened()
         yield CachedClient(await held.enter_async_context(opening), store)
 
 
@@ -104,8 +103,7 @@ def _simulated(profile: Profile) -> SimulatedClient | None:
     """
     if profile.engine.kind != "simulated":
         return None
-    tasks = profile.tasks.values()
-    lengths = {task.kind: given for task in tasks if (given := task.lengths.given)}
+    lengths = {task.kind: given for task in profile.tasks.values() if (given := task.lengths.given)}
     return SimulatedClient(profile.simulation.tasks, profile.model_pool(), lengths)
 
 

@@ -195,9 +195,8 @@ class Meter:
         if not self._answers:
             return self._held
         share = CAUTION * self._under_way / self._answers
-        tokens = math.ceil(share * self._answered.tokens)
         dollars = min(self._held.dollars, share * self._answered.dollars)
-        return Expense(dollars, min(self._held.tokens, tokens))
+        return Expense(dollars, min(self._held.tokens, math.ceil(share * self._answered.tokens)))
 
     def _has_room(self, most: Expense) -> bool:
         """Return True if `most` can be reserved; together, reservations never exceed half of the
