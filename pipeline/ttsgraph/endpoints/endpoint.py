@@ -188,9 +188,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 PATH = "/chat/completions"
 LIST = "/models"
-UNLISTED = (403, 404, 405, 501)
-"""Statuses with which /models answers if a server has no model list, or if the key may not read it.
-"""
 LONGEST_LIST = 200
 """Maximum number of characters of a list of model names in a message."""
 
@@ -243,7 +240,8 @@ class Endpoint:
             return _entries(found[0])
         except Exception as error:  # the server may be anything, so any error is possible
             fault = fault_of(error)
-            if fault.status in UNLISTED or (fault.status and not self.lists_models):
+            # There is no list, or the key may not read it.
+            if fault.status in (403, 404, 405, 501) or (fault.status and not self.lists_models):
                 return None
             raise EndpointError(*self.trouble(fault, url, path=LIST)) from fault
 

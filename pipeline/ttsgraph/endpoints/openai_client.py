@@ -6,14 +6,14 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ttsgraph.base import errors
 from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.secrets import environment_secrets, redact
-from ttsgraph.endpoints.endpoint import Endpoint, Http, Target, fault_of, probe
+from ttsgraph.endpoints.endpoint import Endpoint, Http, fault_of, probe
 from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, Server
 from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
 from ttsgraph.endpoints.replies import ReplyReader
@@ -112,16 +112,15 @@ class OpenAIClient(Client):
         self._policy = policy
         self._secrets = environment_secrets()
         self.http = Http(policy.timeout_s)
-        self._targets: dict[tuple[str, str], Target] = {}
-        self._replicas: dict[str, Replicas] = {}
         self._answered: set[str] = set()
         changed = asyncio.Event()
-        servers: dict[str, Server] = {}
-        for name, endpoint in endpoints.items():
-            for url in endpoint.base_urls:
-                servers.setdefault(url, Server(url, policy, changed))
-                self._targets[url, name] = endpoint.target(url)
-            self._replicas[name] = Replicas([servers[url] for url in endpoint.base_urls])
+        places = [(url, name) for name, each in endpoints.items() for url in each.base_urls]
+        self._targets = {(url, name): endpoints[name].target(url) for url, name in places}
+        servers = {url: Server(url, policy, changed) for url, _ in places}
+        self._replicas = {
+            name: Replicas([servers[url] for url in each.base_urls])
+            for name, each in endpoints.items()
+        }
 
     async def check(self) -> None:
         """Check that each endpoint serves its model: query its model list, or request an answer if
@@ -130,15 +129,11 @@ class OpenAIClient(Client):
         Raises EndpointError if an endpoint can't be reached, refuses the key, or lacks a model of
         the pool.
         """
-        lists: dict[tuple[str, str | None], Collection[str] | None] = {}
+        asked = {(url, e.api_key_env): e for e in self._endpoints.values() for url in e.base_urls}
+        lists = {at: await endpoint.listed(self.http, at[0]) for at, endpoint in asked.items()}
         for name, endpoint in self._endpoints.items():
-            for url in endpoint.base_urls:
-                at = (url, endpoint.api_key_env)
-                if at not in lists:
-                    lists[at] = await endpoint.listed(self.http, url)
-                if not endpoint.lists_models:
-                    continue
-                if (served := lists[at]) is None:
+            for url in endpoint.base_urls if endpoint.lists_models else ():
+                if (served := lists[url, endpoint.api_key_env]) is None:
                     await self._require(name, url)
                 elif not endpoint.serves(served):
                     raise self._wrong(Fault("unlisted"), name, url, listed=served)
@@ -181,7 +176,7 @@ class OpenAIClient(Client):
         while True:
             try:
                 used = await replicas.place()
-                completion = await self._attempt(used, request, on_piece)
+                completion = await self._try(used, request, on_piece)
             except Fault as fault:
                 made += 1
                 # Connections that a restarting server refuses don't count as failed attempts.
@@ -203,9 +198,7 @@ class OpenAIClient(Client):
 
     complete = stream
 
-    async def _attempt(
-        self, server: Server, request: Request, on_piece: OnPiece | None
-    ) -> Completion:
+    async def _try(self, server: Server, request: Request, on_piece: OnPiece | None) -> Completion:
         """Make one attempt in a reserved place, and release the place."""
         started = time.monotonic()
         requests = OUTGOING.get()
@@ -243,12 +236,11 @@ class OpenAIClient(Client):
         reply. Raises Fault if the attempt fails, or the refusal is final.
         """
         reply = reply or ReplyReader(request)
-        endpoint = self._endpoints[request.model]
         how = self.manner(request)
         dialect = how.dialect
         full = False
         while True:
-            body = endpoint.body(request, dialect, reply.on_piece is not None)
+            body = self._endpoints[request.model].body(request, dialect, reply.on_piece is not None)
             started = time.monotonic()
             try:
                 await self.http.ask(self._targets[url, request.model], reply.add, body)

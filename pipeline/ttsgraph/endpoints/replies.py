@@ -303,8 +303,7 @@ class ReplyReader:
         messages, most = self.request.messages, self.request.sampling.max_tokens
         read = sum(TURN_TOKENS + estimate(each.whole or each.content) for each in messages)
         thought = estimate(thoughts)
-        written = TURN_TOKENS + estimate(text) + thought
-        return read, most if cut else written, thought, 0
+        return read, most if cut else TURN_TOKENS + estimate(text) + thought, thought, 0
 
 
 @lru_cache(maxsize=64)

@@ -226,14 +226,13 @@ class CachedClient(Client):
         refusal is stored; other failures are not stored.
         """
         key = request.key()
-        found: Completion | Exception | Awaitable[Completion] | None
-        found = None if self.store is None else self.store.get(key)
-        if found is None:
-            try:
-                found = self.inner.begin(request)
-            except (CallFailed, NoAnswer) as failure:
-                found = failure
-        if isinstance(found, (Completion, Exception)):
+        if self.store is not None and (known := self.store.get(key)) is not None:
+            return self._settled(key, request, known)
+        try:
+            found = self.inner.begin(request)
+        except (CallFailed, NoAnswer) as failure:
+            return self._settled(key, request, failure)
+        if isinstance(found, Completion):
             return self._settled(key, request, found)
         return Deferred(partial(self._awaited, key, request, found))
 

@@ -55,12 +55,11 @@ class Dialect:
         its name and its JSON.
         """
         described = {"name": schema[0], "schema": json.loads(schema[1]), "strict": True}
-        formats: dict[AnswerForm, dict[str, Any]] = {
-            "schema": {"response_format": {"type": "json_schema", "json_schema": described}},
-            "object": {"response_format": {"type": "json_object"}},
-            "text": {},
+        asked: dict[AnswerForm, dict[str, Any]] = {
+            "schema": {"type": "json_schema", "json_schema": described},
+            "object": {"type": "json_object"},
         }
-        return formats[self.form]
+        return {"response_format": asked[self.form]} if self.form in asked else {}
 
     def joined(self, other: Self) -> Self:
         """Return this dialect with the restrictions of another one added."""
@@ -90,8 +89,6 @@ class Dialect:
 
 ANY = Dialect()
 """Dialect that an unknown endpoint is assumed to accept."""
-
-_ADAPTER = TypeAdapter(Dialect)
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -131,7 +128,7 @@ class DialectStore:
     def get(self, name: str) -> Dialect | None:
         """Return the dialect stored under this name, or None."""
         with suppress(ValidationError, KeyError):
-            return _ADAPTER.validate_python(self._read()[name])
+            return TypeAdapter(Dialect).validate_python(self._read()[name])
         return None
 
     def keep(self, name: str, dialect: Dialect) -> None:

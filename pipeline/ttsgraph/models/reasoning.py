@@ -28,9 +28,6 @@ _ENDS_ALONE = tuple({end: None for _, end in THOUGHT_MARKS[:-1]})
 
 _FIRST_LETTERS = frozenset(begin[0] for begin, _ in THOUGHT_MARKS)
 
-_ALSO_WORDS = ("analysis",)
-"""Start marks that are also words: without their end mark they belong to the answer."""
-
 _TURN_MARKS = re.compile(
     r"<\|(START_RESPONSE|END_RESPONSE|end|return|begin_of_solution|end_of_solution)\|>"
     r"|<\|start\|>assistant"
@@ -52,7 +49,8 @@ def without_thoughts(text: str) -> tuple[str, str]:
     """
     head = text.lstrip()
     for begin, end in THOUGHT_MARKS if head[:1] in _FIRST_LETTERS else ():
-        if head.startswith(begin) and (end in head or begin not in _ALSO_WORDS):
+        # "analysis" is also a word: without its end mark it belongs to the answer.
+        if head.startswith(begin) and (end in head or begin != "analysis"):
             thought, _, answer = head.removeprefix(begin).partition(end)
             return _TURN_MARKS.sub("", answer).lstrip(), _TURN_MARKS.sub("", thought).strip()
     ends = [end for end in _ENDS_ALONE if end in text]

@@ -69,8 +69,7 @@ class ReplayClient(Client):
         NotRecorded.
         """
         key = request.key()
-        call = self._calls.get(key)
-        if call is None:
+        if (call := self._calls.get(key)) is None:
             asked = request.messages[-1].content[-60:]
             raise NotRecorded(
                 f"expected call {key[:16]} of {request.model} (replica {request.replica}, prompt"

@@ -58,8 +58,7 @@ class LazyClient(Client):
         if self._opening is None:
             self._opening = asyncio.create_task(self._held.enter_async_context(self._opened()))
         # The opening is shielded: a cancelled call must not stop servers that others wait for.
-        inner = await asyncio.shield(self._opening)
-        return await inner.complete(request)
+        return await (await asyncio.shield(self._opening)).complete(request)
 
     async def aclose(self) -> None:
         """Close the inner client, if it was opened."""

@@ -138,11 +138,6 @@ class Meter:
         """Total spending so far."""
         return self._paid + Expense(wall_s=time.monotonic() - self._started)
 
-    @property
-    def now(self) -> Expense:
-        """Spending since this start."""
-        return self.spent - self.before
-
     def pay(self, completion: Completion, dollars: float) -> None:
         """Count a call that cost `dollars`, unless it came from the cache."""
         if not completion.cached:
@@ -218,8 +213,7 @@ class Meter:
         tokens = math.ceil(NOTED_SHARE * (self.limits.tokens or spent.tokens))
         step = Expense(NOTED_SHARE * (self.limits.dollars or spent.dollars), tokens)
         more = self._noted - spent
-        near = 0 <= more.dollars <= 2 * step.dollars and 0 <= more.tokens <= 2 * step.tokens
-        if not near:
+        if not (0 <= more.dollars <= 2 * step.dollars and 0 <= more.tokens <= 2 * step.tokens):
             self.note_now(step)
 
     def note_now(self, more: Expense = NO_SPENDING) -> None:
@@ -300,8 +294,11 @@ class MeteredClient(calling.Client):
         return self._paid(request, found)
 
     async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
-        most = self._most(request)
+        per_byte, beyond = self._told.get(request.model, (1.0, 1.0))
+        read = OVERHEAD_TOKENS + math.ceil(per_byte * _bytes_of(request))
+        written = math.ceil(beyond * request.sampling.max_tokens)
         price = self._pool[request.model].price
+        most = Expense(_dearest(price, read, written), read + written)  # of one attempt
 
         def lose(tokens: tuple[int, int] | None) -> None:
             """Count a failed attempt, as the call's full reservation if its tokens are unknown."""
@@ -319,13 +316,6 @@ class MeteredClient(calling.Client):
         finally:
             OUTGOING.reset(counting)
             self.meter.release(most)
-
-    def _most(self, request: Request) -> Expense:
-        """Return the most that one attempt at a call can spend."""
-        per_byte, beyond = self._told.get(request.model, (1.0, 1.0))
-        read = OVERHEAD_TOKENS + math.ceil(per_byte * _bytes_of(request))
-        written = math.ceil(beyond * request.sampling.max_tokens)
-        return Expense(_dearest(self._pool[request.model].price, read, written), read + written)
 
     def _paid(self, request: Request, completion: Completion) -> Completion:
         ratio = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))

@@ -131,8 +131,7 @@ def owners_store(asks: StoreAddress) -> CallCache:
         raise RunStopped(
             f"worker: expected to reach the process that searches, but that fails: {error}"
         ) from None
-    store: CallCache = owner.store()  # type: ignore[attr-defined]
-    return store
+    return owner.store()  # type: ignore[attr-defined]
 
 
 def order_of(
@@ -255,8 +254,8 @@ class Worker:
         try:
             results = await together(environment.results(*job) for job in work.jobs)
         except (InputError, RunStopped) as error:
-            return PieceResult((), meter.now, calls, error)
-        return PieceResult(results, meter.now, calls)
+            return PieceResult((), meter.spent - work.spent, calls, error)
+        return PieceResult(results, meter.spent - work.spent, calls)
 
 
 _worker = lru_cache(maxsize=4)(Worker)
