@@ -147,8 +147,8 @@ class Meter:
             self.add(spent)
 
     def add(self, spent: Expense) -> None:
-        """Count spent dollars and tokens; seconds are measured separately."""
-        self._paid += spent._replace(wall_s=0.0)
+        """Count spent dollars and tokens. Seconds must be 0, because the meter measures them."""
+        self._paid += spent
         self.tell(self.spent)
         self._keep()
 

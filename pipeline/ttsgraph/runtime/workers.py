@@ -191,7 +191,7 @@ class SpreadEnvironment(Environment):
                 raise meter.stop()
             work = WorkPiece(self._order, piece, meter.limits, meter.spent, self.grade_nodes)
             done = await self._carry(work)
-            meter.add(done.spent)
+            meter.add(done.spent._replace(wall_s=0.0))
             self._calls.update(done.calls)
             if done.failure is not None:
                 raise meter.stop() if meter.over else done.failure
