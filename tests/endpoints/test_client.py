@@ -109,7 +109,7 @@ def test_a_server_without_a_list_that_refuses_the_test_prompt_alone_is_used(said
     stub.misbehave = lambda count, body: error(400, said)
 
     async def check(url: str):
-        async with aclosing(OpenAIClient({"m": Endpoint((url,), "m")})) as client:
+        async with aclosing(OpenAIClient({"m": Endpoint((url,), "m")}, QUICK)) as client:
             await client.check()
 
     with serve(stub) as url, nullcontext() if works else pytest.raises(EndpointError, match=said):

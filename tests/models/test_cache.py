@@ -238,8 +238,8 @@ class Opened:
 
 
 async def ask(opened, cache):
-    async with aclosing(CachedClient(LazyClient(opened), cache)) as cached:
-        return await gathered(cached, *(request(replica=k) for k in range(5)))
+    async with aclosing(LazyClient(opened)) as lazy:
+        return await gathered(CachedClient(lazy, cache), *(request(replica=k) for k in range(5)))
 
 
 def test_models_are_opened_once_and_not_where_every_call_is_cached(tmp_path):

@@ -22,8 +22,8 @@ WEIGHTS = "models--meta-llama--Llama-3.2-1B-Instruct/snapshots"
 REVISION = "9213176726f574b556790deb65791e0c5aa438b6"
 
 
-def examined(profile, state, python=None):
-    return {finding.subject: finding for finding in doctor.examine(profile, state, python)}
+def examined(profile, state):
+    return {finding.subject: finding for finding in doctor.examine(profile, state)}
 
 
 @pytest.fixture
@@ -36,7 +36,9 @@ def on_the_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setattr(needs, "gpu_memory_gib", lambda: {})
     paper = load_profile("paper", ROOT / "profiles")
-    return lambda: examined(paper, tmp_path / "state", str(tmp_path / "no-python"))
+    engine = paper.engine.model_copy(update={"python": str(tmp_path / "no-python")})
+    paper = paper.model_copy(update={"engine": engine})
+    return lambda: examined(paper, tmp_path / "state")
 
 
 def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(on_the_machine):

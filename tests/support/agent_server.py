@@ -90,8 +90,8 @@ def guided_search(
 
     async def run(cache: CallCache) -> Guided:
         endpoint = agent_client(Endpoint((url,), "guide", key_env), agent)
-        async with aclosing(CachedClient(endpoint, cache)) as cached:
-            speak = speaker(cached, agent, "r1", PRICE)
+        async with aclosing(endpoint):
+            speak = speaker(CachedClient(endpoint, cache), agent, "r1", PRICE)
             problem = Problem(BRIEF, wanted, agent, {"small": 6}, 0, speak)
             searcher = searcher_class("agent_reinforce").of(problem)
             found, state = await find(searcher, wanted, bench, asked[:24], asked[24:])

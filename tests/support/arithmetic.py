@@ -56,7 +56,7 @@ def paid_search(folder: Path, client: Client, meter: Meter) -> tuple[SearchOutco
     bench = Bench(environment_of(paying), archive)
 
     async def run() -> SearchOutcome:
-        async with aclosing(paying), meter.watched():
+        async with aclosing(client), meter.watched():
             searcher = searcher_of("agent_reinforce", wanted)
             return (await find(searcher, wanted, bench, arithmetic(16), arithmetic(20, 16)))[0]
 

@@ -50,7 +50,8 @@ def ask(
     served = {requests[0].model: Endpoint(at, served_as, **endpoint)}
 
     async def run() -> list[Any]:
-        async with aclosing(around(OpenAIClient(served, policy, habits))) as client:
+        async with aclosing(OpenAIClient(served, policy, habits)) as own:
+            client = around(own)
             made = client.complete if begin is None else begin(client.begin)
             if on_piece is not None:
                 made = partial(client.stream, on_piece=on_piece)

@@ -161,12 +161,13 @@ async def search_whole(
             project = _after_profile(project, team)
             asked.environment.pool = project.profile.model_pool(task)
             await steps.started(project, asked)
-            await steps.search(project, method)(asked, lambda: meter.now, publish)
+            await steps.search(project, method)(asked, lambda: meter.spent - meter.before, publish)
             more = [] if team is None else [team]
             tested = await final.evaluate(project, method, more, thorough=False)(asked)
     arms = arms_of(tested, project.profile.cost_model(task))
     choice = choose(arms, profile.deploy.margin)
-    return WholeSearch(project, method, tested, arms, choice, meter.now, len(calls))
+    spent = meter.spent - meter.before
+    return WholeSearch(project, method, tested, arms, choice, spent, len(calls))
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:

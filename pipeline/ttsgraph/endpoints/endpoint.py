@@ -11,11 +11,11 @@ import math
 import os
 import ssl
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -26,9 +26,8 @@ import yarl
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import key_problem, redact
 from ttsgraph.base.waiting import run
-from ttsgraph.endpoints import faults
-from ttsgraph.endpoints.faults import CAUSES, Fault, refusal
-from ttsgraph.endpoints.replies import ValueReader
+from ttsgraph.endpoints.faults import CAUSES, NO_CONNECTION, NO_PROXY, Fault, refusal
+from ttsgraph.endpoints.replies import Take, ValueReader
 from ttsgraph.models.client import OUTGOING, Message, Request, Sampling, whole_text
 from ttsgraph.models.dialect import ANY, Dialect, without_system
 
@@ -42,20 +41,12 @@ CONNECT_S = 4.0
 wrong address is reported within 5 s.
 """
 
-HEADERS = {
-    "User-Agent": "ttsgraph",
-    "Accept-Encoding": "identity",
-    "Content-Type": "application/json",
-}
+HEADERS = {"User-Agent": "ttsgraph", "Accept-Encoding": "identity"}
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
-class Target(NamedTuple):
-    """A URL, the headers of each request to it, and the environment's proxy for it."""
-
-    url: yarl.URL
-    headers: Mapping[str, str]
-    proxy: str | None
+Target = tuple[yarl.URL, Mapping[str, str], str | None]
+"""A URL, the headers of each request to it, and the environment's proxy for it."""
 
 
 def proxy_of(url: str) -> str | None:
@@ -63,8 +54,7 @@ def proxy_of(url: str) -> str | None:
     HTTP proxy.
     """
     place = urlsplit(url)
-    proxies = {} if proxy_bypass(place.hostname or "") else getproxies()
-    proxy = proxies.get(place.scheme)
+    proxy = None if proxy_bypass(place.hostname or "") else getproxies().get(place.scheme)
     return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
@@ -80,9 +70,7 @@ class Http:
         self._quick = aiohttp.ClientTimeout(timeout_s, CONNECT_S)
         self._session: aiohttp.ClientSession | None = None
 
-    async def ask(
-        self, to: Target, take: Callable[[Any], object], body: Mapping[str, Any] | None = None
-    ) -> None:
+    async def ask(self, to: Target, take: Take, body: Mapping[str, Any] | None = None) -> None:
         """Send a request, and pass the values of a successful response to `take` as they arrive:
         the data of its events, or its whole body. Without a body, connecting is limited to
         CONNECT_S.
@@ -91,23 +79,24 @@ class Http:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=_certificates()),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                json_serialize=_dumps,
             )
-        trace = OUTGOING.get().headers
+        url, headers, proxy = to
         try:
             async with self._session.request(
                 "GET" if body is None else "POST",
-                to.url,
-                data=None if body is None else _dumps(body).encode(),
-                headers={**to.headers, **trace} if trace else to.headers,
-                proxy=to.proxy,
+                url,
+                json=body,
+                headers={**headers, **OUTGOING.get().headers},
+                proxy=proxy,
                 allow_redirects=False,
                 timeout=self._quick if body is None else self._limit,
             ) as answer:
                 await _read(answer, take)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             fault = fault_of(error)
-            if to.proxy is not None and fault.kind == faults.NO_CONNECTION:
-                fault = Fault(faults.NO_PROXY, unreached=fault.unreached)
+            if proxy is not None and fault.kind == NO_CONNECTION:
+                fault = Fault(NO_PROXY, unreached=fault.unreached)
             raise fault from None
 
     async def aclose(self) -> None:
@@ -124,7 +113,7 @@ def _certificates() -> ssl.SSLContext:
     return context
 
 
-async def _read(answer: aiohttp.ClientResponse, take: Callable[[Any], object]) -> None:
+async def _read(answer: aiohttp.ClientResponse, take: Take) -> None:
     """Read a body as it arrives, decompressed by aiohttp. Raises Fault if the body exceeds the size
     limit, and the fault of an error status.
     """
@@ -183,7 +172,7 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, TimeoutError):
         return Fault("timed out", overload=True)
     if isinstance(error, aiohttp.ClientError | OSError):
-        return Fault(faults.NO_CONNECTION)
+        return Fault(NO_CONNECTION)
     return Fault(f"expected an HTTP response, but it can't be read ({type(error).__name__})")
 
 
@@ -193,16 +182,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """
     with suppress(ValueError):
         seconds = float(headers.get("retry-after", ""))
-        if math.isfinite(seconds):
-            return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S)
+        return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S) if math.isfinite(seconds) else None
     return None
 
 
 PATH = "/chat/completions"
 LIST = "/models"
-UNLISTED = (403, 404, 405, 501)
-"""Statuses with which /models answers if a server has no model list, or if the key may not read it.
-"""
 LONGEST_LIST = 200
 """Maximum number of characters of a list of model names in a message."""
 
@@ -233,23 +218,16 @@ class Endpoint:
         """Return the target for requests to `url`, one of the base URLs, with the endpoint's key.
         Raises EndpointError if the key isn't set or can't be sent.
         """
-        key = self._key()
-        own = self.key_header
-        headers = {"Authorization": f"Bearer {key}"} if own is None else {own: key}
-        place = yarl.URL(url.rstrip("/") + path).update_query(dict(self.query))
-        return Target(place, HEADERS | headers, proxy_of(url))
-
-    def _key(self) -> str:
-        """Return the key, or a placeholder if the endpoint needs none."""
-        if self.api_key_env is None:
-            return "none"
-        key = os.environ.get(self.api_key_env, "").strip()
+        name, own = self.api_key_env, self.key_header
+        key = "none" if name is None else os.environ.get(name, "").strip()
         if not key or key_problem(key):
             problem = f": {key_problem(key)}" if key else ", which is not set; export it"
             where = redact(self.base_urls[0])
-            variable = f"the environment variable {self.api_key_env}"
+            variable = f"the environment variable {name}"
             raise EndpointError(f"{where}: expected a key in {variable}{problem}")
-        return key
+        headers = {"Authorization": f"Bearer {key}"} if own is None else {own: key}
+        place = yarl.URL(url.rstrip("/") + path).update_query(dict(self.query))
+        return place, HEADERS | headers, proxy_of(url)
 
     async def listed(self, http: Http, url: str) -> dict[str, dict[str, Any]] | None:
         """Return the entries of the server's model list by name, or None if it has no list. Raises
@@ -262,7 +240,8 @@ class Endpoint:
             return _entries(found[0])
         except Exception as error:  # the server may be anything, so any error is possible
             fault = fault_of(error)
-            if fault.status in UNLISTED or (fault.status and not self.lists_models):
+            # There is no list, or the key may not read it.
+            if fault.status in (403, 404, 405, 501) or (fault.status and not self.lists_models):
                 return None
             raise EndpointError(*self.trouble(fault, url, path=LIST)) from fault
 
@@ -317,16 +296,12 @@ class Endpoint:
 @lru_cache(maxsize=256)
 def _parameters(sampling: Sampling, dialect: Dialect, streamed: bool) -> Mapping[str, Any]:
     """Return the parameters of a request's body that most requests of a run share."""
-    parameters: dict[str, Any] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "stop": list(sampling.stop) or None,
-        "reasoning_effort": sampling.reasoning_effort,
-        "stream": streamed or None,
-        "stream_options": {"include_usage": True} if streamed else None,
-    }
+    names = ("temperature", "top_p", "stop", "reasoning_effort")
+    parameters: dict[str, Any] = {name: getattr(sampling, name) for name in names}
+    if streamed:
+        parameters |= {"stream": True, "stream_options": {"include_usage": True}}
     refused = dialect.left_out.union(sampling.left_out)
-    body = {n: v for n, v in parameters.items() if v is not None and n not in refused}
+    body = {n: v for n, v in parameters.items() if v not in (None, ()) and n not in refused}
     if dialect.bound:
         body[dialect.bound] = min(sampling.max_tokens, dialect.most_tokens or sampling.max_tokens)
     return body

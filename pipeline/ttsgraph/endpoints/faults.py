@@ -31,8 +31,7 @@ a parameter is not supported; less room: the token bound is too high; "": anythi
 
 def _table(name: str) -> dict[Any, dict[str, Any]]:
     """Return one of the tables in this folder."""
-    text = Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(text))
+    return dict(yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_bytes()))
 
 
 REFUSALS: dict[Meaning, dict[str, Any]] = _table("refusals")
@@ -40,9 +39,7 @@ REFUSALS: dict[Meaning, dict[str, Any]] = _table("refusals")
 (reduced to lower-case letters and digits), and regular expressions for the message (`words`).
 """
 
-SETTLED: frozenset[Meaning] = frozenset(
-    {"filter", "quota", "key", "model", "https", "more room", "overflow"}
-)
+SETTLED: tuple[Meaning, ...] = ("filter", "quota", "key", "model", "https", "more room", "overflow")
 """Meanings of refusals that no other form of the request can avoid."""
 
 OF_ONE_PROMPT: frozenset[Meaning] = frozenset({"filter", "more room", "overflow", "full"})
@@ -143,7 +140,7 @@ class Fault(CallFailed):
     def said(self) -> str:
         """Return the server's message as one line without secrets, or "" if there is none."""
         shown = "".join(letter if letter.isprintable() else " " for letter in self.words)
-        line = redact_pieces(" ".join(shown.split()))
+        line = redact_pieces(" ".join(shown.split()), environment_secrets())
         return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
 
     def quoted(self) -> str:
@@ -189,13 +186,12 @@ def refusal(kind: str, told: Any, code: int | None = None, **more: Any) -> Fault
     return Fault(kind, meaning=meaning, words=words, **more)
 
 
-def redact_pieces(text: str, secrets: Sequence[str] | None = None) -> str:
-    """Return the text without these secrets (by default, the environment's) and their parts.
+def redact_pieces(text: str, secrets: Sequence[str]) -> str:
+    """Return the text without these secrets and their parts.
 
     Parts are removed even if they are spaced out or encoded in base64 or hex. Use this only for
     texts from a server, because a harmless word that looks like a part of a secret is removed too.
     """
-    secrets = environment_secrets() if secrets is None else secrets
     text = redact(text, secrets)
     places = [k for k, letter in enumerate(text) if letter.isascii() and letter.isalnum()]
     plain = "".join(text[k] for k in places).lower()

@@ -6,19 +6,18 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ttsgraph.base import errors
 from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.secrets import environment_secrets, redact
-from ttsgraph.endpoints.endpoint import Endpoint, Http, Target, fault_of, probe
+from ttsgraph.endpoints.endpoint import Endpoint, Http, fault_of, probe
 from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, Server
 from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
 from ttsgraph.endpoints.replies import ReplyReader
-from ttsgraph.models.client import OUTGOING, Client, Completion, Deferred, OnPiece, Request
+from ttsgraph.models.client import OUTGOING, Client, Completion, OnPiece, Request
 from ttsgraph.models.dialect import FORMS, Dialect, DialectStore, habit_name
 
 LEAST_BOUND = 512
@@ -30,8 +29,6 @@ left out first.
 """
 
 log = logging.getLogger(__name__)
-
-DEFAULT_POLICY = FailurePolicy()
 
 
 def weaker(
@@ -106,7 +103,7 @@ class OpenAIClient(Client):
     def __init__(
         self,
         endpoints: Mapping[str, Endpoint],
-        policy: FailurePolicy = DEFAULT_POLICY,
+        policy: FailurePolicy,
         habits: DialectStore | None = None,
     ) -> None:
         self._habits = habits or DialectStore()
@@ -115,16 +112,15 @@ class OpenAIClient(Client):
         self._policy = policy
         self._secrets = environment_secrets()
         self.http = Http(policy.timeout_s)
-        self._targets: dict[tuple[str, str], Target] = {}
-        self._replicas: dict[str, Replicas] = {}
         self._answered: set[str] = set()
         changed = asyncio.Event()
-        servers: dict[str, Server] = {}
-        for name, endpoint in endpoints.items():
-            for url in endpoint.base_urls:
-                servers.setdefault(url, Server(url, policy, changed))
-                self._targets[url, name] = endpoint.target(url)
-            self._replicas[name] = Replicas([servers[url] for url in endpoint.base_urls])
+        places = [(url, name) for name, each in endpoints.items() for url in each.base_urls]
+        self._targets = {(url, name): endpoints[name].target(url) for url, name in places}
+        servers = {url: Server(url, policy, changed) for url, _ in places}
+        self._replicas = {
+            name: Replicas([servers[url] for url in each.base_urls])
+            for name, each in endpoints.items()
+        }
 
     async def check(self) -> None:
         """Check that each endpoint serves its model: query its model list, or request an answer if
@@ -133,15 +129,11 @@ class OpenAIClient(Client):
         Raises EndpointError if an endpoint can't be reached, refuses the key, or lacks a model of
         the pool.
         """
-        lists: dict[tuple[str, str | None], Collection[str] | None] = {}
+        asked = {(url, e.api_key_env): e for e in self._endpoints.values() for url in e.base_urls}
+        lists = {at: await endpoint.listed(self.http, at[0]) for at, endpoint in asked.items()}
         for name, endpoint in self._endpoints.items():
-            for url in endpoint.base_urls:
-                at = (url, endpoint.api_key_env)
-                if at not in lists:
-                    lists[at] = await endpoint.listed(self.http, url)
-                if not endpoint.lists_models:
-                    continue
-                if (served := lists[at]) is None:
+            for url in endpoint.base_urls if endpoint.lists_models else ():
+                if (served := lists[url, endpoint.api_key_env]) is None:
                     await self._require(name, url)
                 elif not endpoint.serves(served):
                     raise self._wrong(Fault("unlisted"), name, url, listed=served)
@@ -174,15 +166,9 @@ class OpenAIClient(Client):
             self._learned[at] = LearnedDialect(name, dialect, known is not None, store)
         return self._learned[at]
 
-    def begin(self, request: Request) -> Deferred:
-        """Return an awaitable for the answer; `latency_s` is the duration of the successful
-        attempt.
-        """
-        return Deferred(partial(self.stream, request))
-
     async def stream(self, request: Request, on_piece: OnPiece | None = None) -> Completion:
         """Answer one request, and pass the answer's pieces to `on_piece`. The call is not retried
-        once a piece has been delivered.
+        once a piece has been delivered; `latency_s` is the duration of the successful attempt.
         """
         replicas = self._replicas[request.model]
         used = replicas.servers[0]
@@ -190,7 +176,7 @@ class OpenAIClient(Client):
         while True:
             try:
                 used = await replicas.place()
-                completion = await self._attempt(used, request, on_piece)
+                completion = await self._try(used, request, on_piece)
             except Fault as fault:
                 made += 1
                 # Connections that a restarting server refuses don't count as failed attempts.
@@ -210,19 +196,21 @@ class OpenAIClient(Client):
             self._answered.add(request.model)
             return self._redacted(completion)
 
-    async def _attempt(
-        self, server: Server, request: Request, on_piece: OnPiece | None
-    ) -> Completion:
+    complete = stream
+
+    async def _try(self, server: Server, request: Request, on_piece: OnPiece | None) -> Completion:
         """Make one attempt in a reserved place, and release the place."""
         started = time.monotonic()
         requests = OUTGOING.get()
         reply = ReplyReader(request, on_piece)
+        requests.begun += 1
         try:
-            with requests:
-                completion = await self.once(server.url, request, reply)
+            completion = await self.once(server.url, request, reply)
             server.succeeded()
+            requests.ended += 1  # which a cancelled request never does
             return completion
         except Exception as error:  # parsing an arbitrary answer may raise anything
+            requests.ended += 1
             fault = fault_of(error)
             if fault.meaning in OF_ONE_PROMPT:
                 server.succeeded()
@@ -248,16 +236,14 @@ class OpenAIClient(Client):
         reply. Raises Fault if the attempt fails, or the refusal is final.
         """
         reply = reply or ReplyReader(request)
-        endpoint = self._endpoints[request.model]
-        target = self._targets[url, request.model]
         how = self.manner(request)
         dialect = how.dialect
         full = False
         while True:
-            body = endpoint.body(request, dialect, reply.on_piece is not None)
+            body = self._endpoints[request.model].body(request, dialect, reply.on_piece is not None)
             started = time.monotonic()
             try:
-                await self.http.ask(target, reply.add, body)
+                await self.http.ask(self._targets[url, request.model], reply.add, body)
                 break
             except Fault as fault:
                 if fault.status not in (400, 413, 422) or fault.meaning in SETTLED:
@@ -294,7 +280,8 @@ class OpenAIClient(Client):
         if unproven or (self._policy.ends and fault.meaning == "key"):
             return self._wrong(fault, request.model, url)
         failed = f"{where}{fault.kind}{quoted}"
-        if fault.status in (400, 422, 501) and request.wishes:
+        more = request.form or request.schema or any(each.whole for each in request.messages)
+        if more and fault.status in (400, 422, 501):
             return errors.FormRefused(failed, said)
         return errors.CallFailed(failed)
 

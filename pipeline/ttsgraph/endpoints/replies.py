@@ -1,7 +1,5 @@
 """Parsing of endpoints' replies by an accumulator of deltas; a complete reply is a single delta."""
 
-from __future__ import annotations
-
 import json
 import re
 from codecs import BOM_UTF8
@@ -43,6 +41,9 @@ reduced to lower-case letters: the answer is cut, the server could not finish it
 empty. An answer with text is one with any other value.
 """
 
+Take = Callable[[Any], object]
+"""Function that receives the values of a body."""
+
 _USED = ("prompt_tokens", "completion_tokens")
 """Names of the counts without which the usage in a reply is ignored."""
 
@@ -59,7 +60,7 @@ class ValueReader:
     Comments and events that aren't JSON are skipped; blank lines between events may be missing.
     """
 
-    def __init__(self, take: Callable[[Any], object]) -> None:
+    def __init__(self, take: Take) -> None:
         self.done = False
         self._take = take
         self._found = False
@@ -78,34 +79,31 @@ class ValueReader:
     def end(self) -> None:
         """Read the rest of the body. Raises Fault if the body contains no value at all."""
         self._add_line(self._rest)
-        if not self._found:
-            try:
-                value = _parsed(b"\n".join(self._others))
-            except (ValueError, RecursionError):
-                raise Fault("expected JSON, but the reply is not JSON") from None
-            self._take(value)
+        if not self._found and not self._add_value(b"\n".join(self._others)):
+            raise Fault("expected JSON, but the reply is not JSON")
 
     def _add_line(self, raw: bytearray) -> None:
         line = bytes(raw.strip())
         if not line.startswith(b"data:"):
             self._others += [] if line.startswith(b":") else [line]  # without comments
             self._data = self._data if line else b""  # a blank line ends an event
-            return
-        self._data += line.removeprefix(b"data:").strip()
-        self.done = self.done or self._data == b"[DONE]"
+        elif not self.done:
+            self._data += line.removeprefix(b"data:").strip()
+            self.done = self._data == b"[DONE]"
+            if self._add_value(self._data):  # an event may span several lines
+                self._data = b""
+
+    def _add_value(self, data: bytes) -> bool:
+        """Pass on a value, with U+FFFD in place of bytes that aren't UTF-8; return False if the
+        data isn't JSON.
+        """
         try:
-            value = _parsed(self._data)
+            value = json.loads(data.removeprefix(BOM_UTF8).decode(errors="replace"))
         except (ValueError, RecursionError):
-            return  # an event may span several lines
-        self._data = b""
-        if not self.done:
-            self._found = True
-            self._take(value)
-
-
-def _parsed(data: bytes) -> Any:
-    """Parse JSON, with U+FFFD in place of bytes that aren't UTF-8."""
-    return json.loads(data.removeprefix(BOM_UTF8).decode(errors="replace"))
+            return False
+        self._found = True
+        self._take(value)
+        return True
 
 
 @dataclass(slots=True)
@@ -165,8 +163,7 @@ class ReplyReader:
         self._reasoning += thought
         if isinstance(refused := delta.get("refusal"), str):
             self._refusal += refused
-        if calls := delta.get(CALLS):
-            self._add_calls(calls)
+        self._add_calls(delta.get(CALLS))
         most = self.request.sampling.max_tokens
         if len(self._text) > 1000 + LONGEST_TOKEN * most:
             raise Fault(f"expected an answer of at most {most} tokens, found a longer one")
@@ -276,8 +273,8 @@ class ReplyReader:
                 raise Fault(kind, meaning="filter", words=f"finish_reason {reason.lower()}")
             if ending == "failed":
                 raise Fault(kind)
-            others = self._contents - {str, NoneType}  # such as references
-            if not answer and (others or ending != "ended"):
+            # Content may be of other types, such as references.
+            if not answer and (self._contents - {str, NoneType} or ending != "ended"):
                 raise Fault(f"expected a text answer, found none, with finish_reason {shown}")
         return answer, thoughts, ending == "cut" and answer == text
 
@@ -288,8 +285,7 @@ class ReplyReader:
         message: dict[str, Any] = {"role": "assistant", "content": text or empty}
         message["refusal"] = self._refusal or None
         message |= {CALLS: self._calls} if self._calls else {}
-        ending = {"finish_reason": self._reason, "logprobs": None}
-        return {"index": 0, "message": message, **ending}
+        return {"index": 0, "message": message, "finish_reason": self._reason, "logprobs": None}
 
     def _rest(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
         """Return the part of a finished choice that was not shown, as a delta: the rest of its text
@@ -307,8 +303,7 @@ class ReplyReader:
         messages, most = self.request.messages, self.request.sampling.max_tokens
         read = sum(TURN_TOKENS + estimate(each.whole or each.content) for each in messages)
         thought = estimate(thoughts)
-        written = TURN_TOKENS + estimate(text) + thought
-        return read, most if cut else written, thought, 0
+        return read, most if cut else TURN_TOKENS + estimate(text) + thought, thought, 0
 
 
 @lru_cache(maxsize=64)

@@ -15,17 +15,16 @@ CALLS = "tool_calls"
 def normal_json(text: str) -> str | None:
     """Return JSON in a form that is the same for equal values, or None if the text is not JSON."""
     try:
-        return _written(json.loads(text, parse_float=_number, parse_constant=_no_number))
-    except (ValueError, RecursionError):
+        return _written(json.loads(text, parse_float=_number, parse_constant=_number))
+    except (ValueError, OverflowError, RecursionError):
         return None
 
 
 def text_of(message: Mapping[str, Any]) -> str:
     """Return a choice's message as one text: its content, or its tool calls in normal form."""
-    calls = message.get(CALLS)
-    if not calls:
-        return message.get("content") or ""
-    return _written({CALLS: [_plain(call["function"]) for call in calls]})
+    if calls := message.get(CALLS):
+        return _written({CALLS: [_plain(call["function"]) for call in calls]})
+    return message.get("content") or ""
 
 
 def calls_in(text: str) -> tuple[str, str] | None:
@@ -37,16 +36,14 @@ def calls_in(text: str) -> tuple[str, str] | None:
     try:
         calls = json.loads(text, parse_float=_number)[CALLS]
         return _written([call["name"] for call in calls]), _written(calls)
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, OverflowError, TypeError, KeyError, RecursionError):
         return None
 
 
 def delta_of(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a complete message as one delta of a stream."""
-    delta = dict(message)
-    if delta.get(CALLS):
-        delta[CALLS] = [{"index": k, **call} for k, call in enumerate(delta[CALLS])]
-    return delta
+    calls = [{"index": k, **call} for k, call in enumerate(message.get(CALLS) or ())]
+    return {**message, CALLS: calls} if calls else {**message}
 
 
 def _plain(function: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,10 +58,9 @@ def _written(value: Any) -> str:
 
 
 def _number(digits: str) -> float:
-    """Return a number, as an int if it is whole."""
+    """Return a number, as an int if it is whole. Raises ValueError for NaN and OverflowError for
+    infinities, which JSON lacks.
+    """
     found = float(digits)
-    return int(found) if found.is_integer() else found
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(name)
+    whole = int(found)
+    return whole if whole == found else found

@@ -4,8 +4,6 @@ A call is identified by its content, so candidates share calls and their random 
 interrupted run can resume.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -24,17 +22,14 @@ from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.errors import CallFailed, DataError, NoAnswer, PromptRefused, RunStopped
 from ttsgraph.base.files import locked, unusable
 from ttsgraph.base.sqlite import write_ahead
-from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
+from ttsgraph.models.client import Client, Completion, Deferred, Request
 from ttsgraph.models.recording import Call
 
-_HOUR_S = 3600
 _WAIT_S = 60.0
-_SCHEMA = """
-create table if not exists calls (
-    key text primary key, model text not null, value blob not null, checksum blob not null,
-    used integer not null
+_SCHEMA = (
+    "create table if not exists calls (key text primary key, model text not null,"
+    " value blob not null, checksum blob not null, used integer not null)"
 )
-"""
 _INTACT = "intact(cast(key as blob), cast(value as blob), cast(checksum as blob))"
 """SQL condition that a call's checksum is right; the values are cast, because damage can change
 their types.
@@ -42,6 +37,11 @@ their types.
 
 _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 """Errors of SQLite; it can't decode its own messages about a damaged schema."""
+
+_RENAMED = (
+    "call cache %s: expected an SQLite file, but it can't be read: %s; renamed it to %s; starting"
+    " over with an empty file"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -154,7 +154,12 @@ class CallCache:
         with locked(self.path.parent, wait=True):
             self.path.touch()
             if broken is not None and self._inode == self.path.stat().st_ino:
-                self._set_aside(broken)
+                aside = self.path.with_name(f"broken-{self._inode}.db")
+                for suffix in ("-wal", "-shm"):
+                    self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+                self.path.rename(aside)
+                self.path.touch()
+                _log.warning(_RENAMED, self.path, broken, aside)
             self._inode = self.path.stat().st_ino
             # Transactions commit automatically; in WAL mode readers never wait, and a power cut
             # can lose the last calls, but not the file.
@@ -170,18 +175,6 @@ class CallCache:
             self._store.execute("pragma wal_autocheckpoint = 4000")
             self._store.execute(_SCHEMA)
 
-    def _set_aside(self, error: Exception) -> None:
-        aside = self.path.with_name(f"broken-{self._inode}.db")
-        for suffix in ("-wal", "-shm"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        self.path.rename(aside)
-        self.path.touch()
-        line = (
-            "call cache %s: expected an SQLite file, but it can't be read: %s; renamed it to %s;"
-            " starting over with an empty file"
-        )
-        _log.warning(line, self.path, error, aside)
-
     def _start_again(self, error: Exception) -> None:
         """Replace a broken file. Raises DataError or RunStopped if the file isn't to blame."""
         if why := unusable(error, self.path):
@@ -196,7 +189,7 @@ class CallCache:
 
 
 def _hours() -> int:
-    return int(time.time() // _HOUR_S)
+    return int(time.time() // 3600)
 
 
 def _digest(key: bytes, value: bytes) -> bytes:
@@ -214,7 +207,7 @@ def stored(outcome: Completion | PromptRefused) -> Completion:
     return Completion(str(outcome), 0, 0, 0.0, refused=True)
 
 
-class CachedClient(Wrapper):
+class CachedClient(Client):
     """Client that answers from a store, if there is one, and makes equal calls under way once. The
     outcome of each call is recorded in `calls`; the last one counts.
     """
@@ -222,7 +215,7 @@ class CachedClient(Wrapper):
     def __init__(
         self, inner: Client, store: CallCache | None = None, calls: dict[str, Call] | None = None
     ) -> None:
-        super().__init__(inner)
+        self.inner = inner
         self.store = store
         self._calls = calls
         self._under_way: dict[str, asyncio.Future[Completion | Exception | None]] = {}
@@ -233,14 +226,13 @@ class CachedClient(Wrapper):
         refusal is stored; other failures are not stored.
         """
         key = request.key()
-        found: Completion | Exception | Awaitable[Completion] | None
-        found = None if self.store is None else self.store.get(key)
-        if found is None:
-            try:
-                found = self.inner.begin(request)
-            except (CallFailed, NoAnswer) as failure:
-                found = failure
-        if isinstance(found, (Completion, Exception)):
+        if self.store is not None and (known := self.store.get(key)) is not None:
+            return self._settled(key, request, known)
+        try:
+            found = self.inner.begin(request)
+        except (CallFailed, NoAnswer) as failure:
+            return self._settled(key, request, failure)
+        if isinstance(found, Completion):
             return self._settled(key, request, found)
         return Deferred(partial(self._awaited, key, request, found))
 

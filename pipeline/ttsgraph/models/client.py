@@ -59,10 +59,6 @@ class Sampling:
         """
         return self.temperature == 0 and "temperature" not in self.left_out
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data; rarely used parameters are omitted unless they are set."""
-        return {name: value for name, value in asdict(self).items() if value or name not in _SELDOM}
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -81,12 +77,6 @@ class Request:
     schema: tuple[str, str] | None = None
     form: str | None = None
     _key: str = field(default="", init=False, compare=False, repr=False)
-
-    @property
-    def wishes(self) -> bool:
-        """True if the request involves more than text messages and a text answer."""
-        asked = self.form or self.schema
-        return asked is not None or any(message.whole for message in self.messages)
 
     def key(self) -> str:
         """Return the call's content key: a SHA-256 over everything that determines the distribution
@@ -114,9 +104,10 @@ class Request:
 @lru_cache(maxsize=1024)
 def _key_head(model: str, revision: str, sampling: Sampling, schema: tuple[str, str] | None) -> str:
     """Return the part of the key that most calls of a run share; building it costs more than
-    hashing.
+    hashing. Rarely used parameters are omitted unless they are set.
     """
-    return json.dumps([model, revision, sampling.to_dict(), schema])
+    used = {n: value for n, value in asdict(sampling).items() if value or n not in _SELDOM}
+    return json.dumps([model, revision, used, schema])
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,20 +242,13 @@ class OutgoingRequests:
     how many requests were `begun` and `ended`.
 
     Requests that began but did not end were abandoned, and are still billed. `lost` handles a
-    failed attempt that may be billed, given the billed tokens, if they are known. The object serves
-    as the context manager around each request.
+    failed attempt that may be billed, given the billed tokens, if they are known.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
     begun: int = 0
     ended: int = 0
     lost: Callable[[tuple[int, int] | None], None] = lambda tokens: None
-
-    def __enter__(self) -> None:
-        self.begun += 1
-
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        self.ended += kind is None or issubclass(kind, Exception)  # not if it was cancelled
 
 
 _UNCOUNTED = OutgoingRequests()
@@ -330,17 +314,6 @@ class Client:
 
     async def aclose(self) -> None:
         """Release connections; do nothing by default."""
-
-
-class Wrapper(Client):
-    """Client that wraps another one, and closes it."""
-
-    def __init__(self, inner: Client) -> None:
-        self.inner = inner
-
-    async def aclose(self) -> None:
-        """Close the inner client."""
-        await self.inner.aclose()
 
 
 Chat = Callable[[Sequence[Message], str, str], tuple[Completion, float]]

@@ -5,14 +5,12 @@
 out, and the accepted form is kept.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -56,20 +54,18 @@ class Dialect:
         """Return the part of a request's body that asks for an answer with this schema, given as
         its name and its JSON.
         """
-        if self.form == "text":
-            return {}
-        asked: dict[str, Any] = {"type": "json_object"}
-        if self.form == "schema":
-            described = {"name": schema[0], "schema": json.loads(schema[1]), "strict": True}
-            asked = {"type": "json_schema", "json_schema": described}
-        return {"response_format": asked}
+        described = {"name": schema[0], "schema": json.loads(schema[1]), "strict": True}
+        asked: dict[AnswerForm, dict[str, Any]] = {
+            "schema": {"type": "json_schema", "json_schema": described},
+            "object": {"type": "json_object"},
+        }
+        return {"response_format": asked[self.form]} if self.form in asked else {}
 
-    def joined(self, other: Dialect) -> Dialect:
+    def joined(self, other: Self) -> Self:
         """Return this dialect with the restrictions of another one added."""
-        bounds = [each.most_tokens for each in (self, other) if each.most_tokens is not None]
         left_out = self.left_out | other.left_out
         system = self.system and other.system
-        most = min(bounds, default=None)
+        most = min(filter(None, (self.most_tokens, other.most_tokens)), default=None)
         form = max(self.form, other.form, key=FORMS.index)
         return replace(self, left_out=left_out, system=system, most_tokens=most, form=form)
 
@@ -93,8 +89,6 @@ class Dialect:
 
 ANY = Dialect()
 """Dialect that an unknown endpoint is assumed to accept."""
-
-_ADAPTER = TypeAdapter(Dialect)
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -120,8 +114,7 @@ def habit_name(url: str, served_as: str, sampling: Sampling) -> str:
     """Return the key under which a model's dialect is stored for this reasoning effort and extra
     body.
     """
-    parts = (url, served_as, sampling.reasoning_effort, sampling.extra_body)
-    return " ".join(part for part in parts if part is not None)
+    return " ".join(filter(None, (url, served_as, sampling.reasoning_effort, sampling.extra_body)))
 
 
 class DialectStore:
@@ -135,7 +128,7 @@ class DialectStore:
     def get(self, name: str) -> Dialect | None:
         """Return the dialect stored under this name, or None."""
         with suppress(ValidationError, KeyError):
-            return _ADAPTER.validate_python(self._read()[name])
+            return TypeAdapter(Dialect).validate_python(self._read()[name])
         return None
 
     def keep(self, name: str, dialect: Dialect) -> None:

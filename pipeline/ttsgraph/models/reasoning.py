@@ -1,7 +1,7 @@
 """Separation of a model's reasoning from its answer; reasoning is billed, but not passed on."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _TAGS = ("think", "thinking", "thought", "reasoning", "seed:think")
@@ -28,9 +28,6 @@ _ENDS_ALONE = tuple({end: None for _, end in THOUGHT_MARKS[:-1]})
 
 _FIRST_LETTERS = frozenset(begin[0] for begin, _ in THOUGHT_MARKS)
 
-_ALSO_WORDS = ("analysis",)
-"""Start marks that are also words: without their end mark they belong to the answer."""
-
 _TURN_MARKS = re.compile(
     r"<\|(START_RESPONSE|END_RESPONSE|end|return|begin_of_solution|end_of_solution)\|>"
     r"|<\|start\|>assistant"
@@ -52,7 +49,8 @@ def without_thoughts(text: str) -> tuple[str, str]:
     """
     head = text.lstrip()
     for begin, end in THOUGHT_MARKS if head[:1] in _FIRST_LETTERS else ():
-        if head.startswith(begin) and (end in head or begin not in _ALSO_WORDS):
+        # "analysis" is also a word: without its end mark it belongs to the answer.
+        if head.startswith(begin) and (end in head or begin != "analysis"):
             thought, _, answer = head.removeprefix(begin).partition(end)
             return _TURN_MARKS.sub("", answer).lstrip(), _TURN_MARKS.sub("", thought).strip()
     ends = [end for end in _ENDS_ALONE if end in text]
@@ -87,24 +85,22 @@ def content_of(message: Mapping[str, Any]) -> tuple[Any, str]:
     reasoning = next((t for key in _KEYS if isinstance(t := message.get(key), str) and t), "")
     if isinstance(content, str):
         return content, reasoning
-    texts: list[str] = []
-    thoughts: list[str] = []
-    _add_part(content, texts, thoughts)
-    if content != [] and not texts and not thoughts:
+    parts = [*_parts(content)]
+    if content != [] and not parts:
         return content, reasoning
-    return "".join(texts), reasoning or "".join(thoughts)
+    thoughts = "".join(text for text, is_thought in parts if is_thought)
+    return "".join(text for text, is_thought in parts if not is_thought), reasoning or thoughts
 
 
-def _add_part(part: Any, texts: list[str], thoughts: list[str]) -> None:
-    """Add a text, a part of content in Mistral's format or a list of these to texts or thoughts;
-    skip other kinds of parts.
+def _parts(part: Any, is_thought: bool = False) -> Iterator[tuple[str, bool]]:
+    """Yield the texts in a text, a part of content in Mistral's format or a list of these, each
+    with True if it is reasoning; skip other kinds of parts.
     """
     if isinstance(part, str):
-        texts.append(part)
+        yield part, is_thought
     elif isinstance(part, list):
         for each in part:
-            _add_part(each, texts, thoughts)
+            yield from _parts(each, is_thought)
     elif isinstance(part, Mapping):
-        thinks = part.get("type") in ("thinking", "reasoning")
         inner = next((part[key] for key in ("thinking", "reasoning", "text") if key in part), None)
-        _add_part(inner, thoughts if thinks else texts, thoughts)
+        yield from _parts(inner, is_thought or part.get("type") in ("thinking", "reasoning"))

@@ -25,7 +25,6 @@ _FAILURES: dict[str, type[CallFailed] | type[NoAnswer]] = {
     "overflow": ContextOverflow,
     "refused": PromptRefused,
 }
-_COUNTS = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens")
 _FLAGS = ("cut", "estimated")
 _COLUMNS = (
     *("key", "model", "text", "prompt_tokens", "completion_tokens", "latency_s", "reasoning"),
@@ -70,8 +69,7 @@ class ReplayClient(Client):
         NotRecorded.
         """
         key = request.key()
-        call = self._calls.get(key)
-        if call is None:
+        if (call := self._calls.get(key)) is None:
             asked = request.messages[-1].content[-60:]
             raise NotRecorded(
                 f"expected call {key[:16]} of {request.model} (replica {request.replica}, prompt"
@@ -86,8 +84,8 @@ def _schema() -> Any:
     """Return the Arrow schema of a file of recorded calls."""
     import pyarrow as pa  # large, and needs the extra `tables`
 
-    types = {"key": pa.binary(32), "latency_s": pa.float64()}
-    types |= dict.fromkeys(_COUNTS, pa.int64()) | dict.fromkeys(_FLAGS, pa.bool_())
+    types = {"key": pa.binary(32), "latency_s": pa.float64()} | dict.fromkeys(_FLAGS, pa.bool_())
+    types |= dict.fromkeys([name for name in _COLUMNS if "_tokens" in name], pa.int64())
     return pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
 
 

@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager as Opening
-from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, closing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -58,8 +58,7 @@ class LazyClient(Client):
         if self._opening is None:
             self._opening = asyncio.create_task(self._held.enter_async_context(self._opened()))
         # The opening is shielded: a cancelled call must not stop servers that others wait for.
-        inner = await asyncio.shield(self._opening)
-        return await inner.complete(request)
+        return await (await asyncio.shield(self._opening)).complete(request)
 
     async def aclose(self) -> None:
         """Close the inner client, if it was opened."""
@@ -87,8 +86,7 @@ async def open_client(
             store = held.enter_context(closing(open_cache(state)))
         opened = partial(_online, profile, state)
         # Endpoints that are already running are checked before any work.
-        lazy = profile.hosted or profile.elsewhere
-        opening = aclosing(LazyClient(opened)) if lazy else opened()
+        opening = aclosing(LazyClient(opened)) if profile.hosted or profile.elsewhere else opened()
         yield CachedClient(await held.enter_async_context(opening), store)
 
 
@@ -104,8 +102,7 @@ def _simulated(profile: Profile) -> SimulatedClient | None:
     """
     if profile.engine.kind != "simulated":
         return None
-    tasks = profile.tasks.values()
-    lengths = {task.kind: given for task in tasks if (given := task.lengths.given)}
+    lengths = {task.kind: given for task in profile.tasks.values() if (given := task.lengths.given)}
     return SimulatedClient(profile.simulation.tasks, profile.model_pool(), lengths)
 
 
@@ -163,7 +160,7 @@ async def open_agent(
     pooled = profile.pool[agent.model] if agent.base_url is None else None
     revision = pooled.identity if pooled else agent.revision
     price = profile.agent_price()
-    with ExitStack() as held:
+    async with AsyncExitStack() as held:
         client: Client | None = _recorded(state)
         cache = None
         if client is None:
@@ -171,9 +168,9 @@ async def open_agent(
             cache = held.enter_context(closing(open_cache(state)))
             spec = ModelSpec.outside(agent.model, agent.model, price, revision)
             own = endpoints(profile, local, state)[agent.model] if pooled else agent_endpoint(agent)
-            client = MeteredClient(agent_client(own, agent), meter, ModelPool((spec,)))
-        async with aclosing(CachedClient(client, cache, calls)) as cached:
-            yield speaker(cached, agent, f"agent-{revision}", price)
+            asked = await held.enter_async_context(aclosing(agent_client(own, agent)))
+            client = MeteredClient(asked, meter, ModelPool((spec,)))
+        yield speaker(CachedClient(client, cache, calls), agent, f"agent-{revision}", price)
 
 
 def agent_endpoint(agent: AgentSettings) -> Endpoint:
@@ -208,9 +205,8 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
     def speak(messages: Sequence[Message], name: str, schema: str) -> tuple[Completion, float]:
         model = settings.model or ""
         request = Request(model, revision, tuple(messages), sampling, schema=(name, schema))
-        call = asyncio.run_coroutine_threadsafe(client.complete(request), loop)
         try:
-            completion = call.result()
+            completion = asyncio.run_coroutine_threadsafe(client.complete(request), loop).result()
         except errors.PromptRefused:
             completion = Completion("", 0, 0, 0.0)
         except errors.ContextOverflow as failure:

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 from ttsgraph.base.errors import EndpointError
@@ -33,12 +32,11 @@ MOST_TOKENS = 32
 LONGEST_S = 60.0
 
 
-def examine(profile: Profile, state: Path = STATE, python: str | None = None) -> list[Finding]:
+def examine(profile: Profile, state: Path = STATE) -> list[Finding]:
     """Return a finding for each requirement, in the order in which a run would need it."""
-    servers = examine_servers(profile, state, python or profile.engine.python)
+    here = examine_servers(profile, state, profile.engine.python) if profile.hosted else ()
     reached = asyncio.run(_reach_all(profile, state))
-    findings = (servers if profile.hosted else (), reached, _sources(profile), _isolation(profile))
-    return [*chain(*findings)]
+    return [*here, *reached, *_sources(profile), *_isolation(profile)]
 
 
 def in_lines(findings: Iterable[Finding]) -> Iterator[str]:
@@ -50,20 +48,18 @@ def in_lines(findings: Iterable[Finding]) -> Iterator[str]:
 
 def _sources(profile: Profile) -> Iterator[Finding]:
     for task, settings in profile.tasks.items():
-        source = settings.source
+        subject, source = f"questions of {task}", settings.source
         for part in source.parts if source.kind == "mixture" else (source,):
             if part.kind == "jsonl":
-                place = part.path
                 advice = "put the file there, or correct source.path"
+                yield Finding(subject, part.path.exists(), str(part.path), advice)
             elif part.kind == "hf":
                 place = hub_home() / "hub" / f"datasets--{part.path.replace('/', '--')}"
                 advice = (
                     "the sample stage downloads it if there is a network; or run `hf download"
                     f" --repo-type dataset {part.path}`"
                 )
-            else:
-                continue
-            yield Finding(f"questions of {task}", place.exists(), str(place), advice)
+                yield Finding(subject, place.exists(), str(place), advice)
 
 
 def _isolation(profile: Profile) -> Iterator[Finding]:
@@ -84,30 +80,29 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
     dialects for later runs.
     """
     habits = DialectStore(state / HABITS)
-    timeout_s = min(LONGEST_S, profile.engine.timeout_s)
+    policy = FailurePolicy(timeout_s=min(LONGEST_S, profile.engine.timeout_s))
     calls = []
     for name, model in profile.pool.items():
         endpoint = endpoint_of(name, model, profile.engine.seeds)
         request = Request(name, "probe", ASKED, Sampling(max_tokens=MOST_TOKENS))
         for url in model.base_urls:
             at = replace(endpoint, base_urls=(url,))
-            calls.append(_reach(f"model {name}", at, request, timeout_s, habits))
+            calls.append(_reach(f"model {name}", at, request, policy, habits))
     agent = profile.agent
     if agent.kind == "llm" and agent.base_url is not None and agent.model is not None:
         endpoint, asked = agent_endpoint(agent), probe(agent.model)
-        calls.append(_reach(f"agent {agent.model}", endpoint, asked, timeout_s, DialectStore()))
+        calls.append(_reach(f"agent {agent.model}", endpoint, asked, policy, DialectStore()))
     return list(await asyncio.gather(*calls))
 
 
 async def _reach(
-    subject: str, endpoint: Endpoint, request: Request, timeout_s: float, habits: DialectStore
+    subject: str, endpoint: Endpoint, request: Request, policy: FailurePolicy, habits: DialectStore
 ) -> Finding:
     """Check one model at one base URL as a run does, send it a test request, and return the
     finding. The dialect is learned again, and replaces the stored one.
     """
     url = endpoint.base_urls[0]
     try:
-        policy = FailurePolicy(timeout_s=timeout_s)
         async with aclosing(OpenAIClient({request.model: endpoint}, policy)) as client:
             await client.check()
             answer = await client.once(url, request)

@@ -17,11 +17,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, NonNegativeInt, ValidationError
+from pydantic import NonNegativeFloat, NonNegativeInt, ValidationError
 
 from ttsgraph.base.errors import DataError, LimitReached, PromptRefused
 from ttsgraph.base.files import checked_json, checked_text, locked, write_text
@@ -56,13 +54,13 @@ endpoint has reported so far.
 """
 
 
-class _AccountFile(ClosedModel):
+class _AccountFile(ClosedModel, allow_inf_nan=False):
     """Content of an account's file."""
 
     identity: str
-    dollars: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    dollars: NonNegativeFloat
     tokens: NonNegativeInt
-    wall_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    wall_s: NonNegativeFloat
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +138,6 @@ class Meter:
         """Total spending so far."""
         return self._paid + Expense(wall_s=time.monotonic() - self._started)
 
-    @property
-    def now(self) -> Expense:
-        """Spending since this start."""
-        return self.spent - self.before
-
     def pay(self, completion: Completion, dollars: float) -> None:
         """Count a call that cost `dollars`, unless it came from the cache."""
         if not completion.cached:
@@ -154,9 +147,8 @@ class Meter:
             self.add(spent)
 
     def add(self, spent: Expense) -> None:
-        """Count spent dollars and tokens; seconds are measured separately."""
-        paid = self._paid
-        self._paid = Expense(paid.dollars + spent.dollars, paid.tokens + spent.tokens, paid.wall_s)
+        """Count spent dollars and tokens. Seconds must be 0, because the meter measures them."""
+        self._paid += spent
         self.tell(self.spent)
         self._keep()
 
@@ -168,13 +160,12 @@ class Meter:
         flight, so that the search ends without cutting off a call.
         """
         async with self._turn:
-            while not self._refused and not self._has_room(most):
-                self._refused = not self._under_way
+            while self._refused or not self._has_room(most):
+                self._refused = self._refused or not self._under_way
+                if self._refused:
+                    raise self.stop(most)
                 self._freed.clear()
-                if not self._refused:
-                    await self._freed.wait()
-            if self._refused:
-                raise self.stop(most)
+                await self._freed.wait()
             self._under_way += 1
             self._held += most
             self._keep()
@@ -199,9 +190,8 @@ class Meter:
         if not self._answers:
             return self._held
         share = CAUTION * self._under_way / self._answers
-        tokens = math.ceil(share * self._answered.tokens)
         dollars = min(self._held.dollars, share * self._answered.dollars)
-        return Expense(dollars, min(self._held.tokens, tokens))
+        return Expense(dollars, min(self._held.tokens, math.ceil(share * self._answered.tokens)))
 
     def _has_room(self, most: Expense) -> bool:
         """Return True if `most` can be reserved; together, reservations never exceed half of the
@@ -223,8 +213,7 @@ class Meter:
         tokens = math.ceil(NOTED_SHARE * (self.limits.tokens or spent.tokens))
         step = Expense(NOTED_SHARE * (self.limits.dollars or spent.dollars), tokens)
         more = self._noted - spent
-        near = 0 <= more.dollars <= 2 * step.dollars and 0 <= more.tokens <= 2 * step.tokens
-        if not near:
+        if not (0 <= more.dollars <= 2 * step.dollars and 0 <= more.tokens <= 2 * step.tokens):
             self.note_now(step)
 
     def note_now(self, more: Expense = NO_SPENDING) -> None:
@@ -279,13 +268,13 @@ def counted(completion: Completion, dollars: float) -> Expense:
     return Expense(factor * dollars, math.ceil(factor * tokens))
 
 
-class MeteredClient(calling.Wrapper):
+class MeteredClient(calling.Client):
     """Client that counts each call on a meter, and starts no call whose worst case doesn't fit into
     the limits.
     """
 
     def __init__(self, inner: calling.Client, meter: Meter, pool: ModelPool) -> None:
-        super().__init__(inner)
+        self.inner = inner
         self.meter = meter
         self._pool = pool
         self._told: dict[str, tuple[float, float]] = {}
@@ -305,8 +294,11 @@ class MeteredClient(calling.Wrapper):
         return self._paid(request, found)
 
     async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
-        most = self._most(request)
+        per_byte, beyond = self._told.get(request.model, (1.0, 1.0))
+        read = OVERHEAD_TOKENS + math.ceil(per_byte * _bytes_of(request))
+        written = math.ceil(beyond * request.sampling.max_tokens)
         price = self._pool[request.model].price
+        most = Expense(_dearest(price, read, written), read + written)  # of one attempt
 
         def lose(tokens: tuple[int, int] | None) -> None:
             """Count a failed attempt, as the call's full reservation if its tokens are unknown."""
@@ -325,13 +317,6 @@ class MeteredClient(calling.Wrapper):
             OUTGOING.reset(counting)
             self.meter.release(most)
 
-    def _most(self, request: Request) -> Expense:
-        """Return the most that one attempt at a call can spend."""
-        per_byte, beyond = self._told.get(request.model, (1.0, 1.0))
-        read = OVERHEAD_TOKENS + math.ceil(per_byte * _bytes_of(request))
-        written = math.ceil(beyond * request.sampling.max_tokens)
-        return Expense(_dearest(self._pool[request.model].price, read, written), read + written)
-
     def _paid(self, request: Request, completion: Completion) -> Completion:
         ratio = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))
         per_byte, beyond = self._told.get(request.model, (0.0, 1.0))
@@ -343,9 +328,8 @@ class MeteredClient(calling.Wrapper):
 
 def lines_of(calls: Calls) -> Iterator[str]:
     """Yield report lines about refused prompts, cut answers and estimated token counts."""
-    by_model = sorted(calls.values(), key=lambda call: call.model)
-    for model, found in groupby(by_model, lambda call: call.model):
-        outcomes = [call.outcome for call in found]
+    for model in sorted({call.model for call in calls.values()}):
+        outcomes = [call.outcome for call in calls.values() if call.model == model]
         answers = [each for each in outcomes if isinstance(each, Completion)]
         if refused := [each for each in outcomes if isinstance(each, PromptRefused)]:
             yield (

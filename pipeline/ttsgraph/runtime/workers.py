@@ -131,8 +131,7 @@ def owners_store(asks: StoreAddress) -> CallCache:
         raise RunStopped(
             f"worker: expected to reach the process that searches, but that fails: {error}"
         ) from None
-    store: CallCache = owner.store()  # type: ignore[attr-defined]
-    return store
+    return owner.store()  # type: ignore[attr-defined]
 
 
 def order_of(
@@ -192,7 +191,7 @@ class SpreadEnvironment(Environment):
                 raise meter.stop()
             work = WorkPiece(self._order, piece, meter.limits, meter.spent, self.grade_nodes)
             done = await self._carry(work)
-            meter.add(done.spent)
+            meter.add(done.spent._replace(wall_s=0.0))
             self._calls.update(done.calls)
             if done.failure is not None:
                 raise meter.stop() if meter.over else done.failure
@@ -255,8 +254,8 @@ class Worker:
         try:
             results = await together(environment.results(*job) for job in work.jobs)
         except (InputError, RunStopped) as error:
-            return PieceResult((), meter.now, calls, error)
-        return PieceResult(results, meter.now, calls)
+            return PieceResult((), meter.spent - work.spent, calls, error)
+        return PieceResult(results, meter.spent - work.spent, calls)
 
 
 _worker = lru_cache(maxsize=4)(Worker)
