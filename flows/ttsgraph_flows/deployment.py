@@ -10,11 +10,12 @@ from ttsgraph.base.files import makes, md5
 from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import DeployedVersion, figures_of, front_of
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
+from ttsgraph.evaluation.compare import outcomes_of
 from ttsgraph.evaluation.found_by import BASELINE
 from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.stages.final import TestOutcome
 from ttsgraph.stages.history import Entry, read_history
-from ttsgraph.stages.identity import settings_sha256
+from ttsgraph.stages.identity import digest, settings_sha256
 from ttsgraph.stages.records import SearchRecord, StartRecord, read_record
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.stages.trials import Case
@@ -65,7 +66,14 @@ class Challenger:
     def test(self) -> provenance.TestResult:
         """Result of the selected graph in the test."""
         feedback = self.tested.feedbacks[self.choice.place]
-        return provenance.test_result(feedback, self.stage.questions["test"])
+        (low, high), questions = feedback.interval, self.stage.questions["test"]
+        return provenance.TestResult(
+            accuracy=feedback.accuracy,
+            low=low,
+            high=high,
+            questions=digest(sorted([q.id, q.text, q.answer] for q in questions)),
+            outcomes=dict(outcomes_of(feedback)),
+        )
 
     def deploy(self) -> tuple[Version, Decision]:
         """Register the selected graph as a version, and promote it if the profile's rule says so.
@@ -114,8 +122,8 @@ class Challenger:
                 reason=self.choice.reason,
             )
         if champion is not None:
-            digest = champion.fact("lineage_sha256")
-            parent = provenance.Parent(version=champion.number, record_sha256=digest)
+            its = champion.fact("lineage_sha256")
+            parent = provenance.Parent(version=champion.number, record_sha256=its)
         budget = stage.profile.budget_on(stage.task)
         limits = {"metric": budget.cost.metric, "limit": budget.limit, "of": budget.of}
         begun_with = [start / name for name in START_FILES if (start / name).exists()]

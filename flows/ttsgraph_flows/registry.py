@@ -178,30 +178,27 @@ class Registry(Loader):
             raise DataError(f"{what}: {first_line(error)}") from None
 
     def deployed(self, version: Version) -> DeployedVersion:
-        """Return everything needed to answer with a version. Raises InputError if its bundle isn't
-        available or was changed.
+        """Return everything needed to answer with a version, which is read only once. Raises
+        InputError if its bundle isn't available or was changed.
         """
-        read = self._registered(DeployedVersion, version, BUNDLE)
-        return replace(read, version=version.number)
+        if version.label not in self._read:
+            read = self._registered(DeployedVersion, version, BUNDLE)
+            self._read[version.label] = replace(read, version=version.number)
+        return self._read[version.label]
 
     def resolve(self, name: str) -> DeployedVersion:
-        """Return the version that a name (as in `find`) refers to now. Each version is read only
-        once. Raises DeploymentError if there is none, and another InputError if the version can't
-        be read.
+        """Return the version that a name (as in `find`) refers to now. Raises DeploymentError if
+        there is none, and another InputError if the version can't be read.
         """
-        version = self.find(name)
-        if version.label not in self._read:
-            self._read[version.label] = self.deployed(version)
-        return self._read[version.label]
+        return self.deployed(self.find(name))
 
     def register(self, deployed: DeployedVersion, provenance: Provenance) -> Version:
         """Add a version as challenger, or reuse the version that has the same content."""
         with explained(self.uri), tempfile.TemporaryDirectory() as name:
             bundle = replace(deployed, found_by=provenance.found_by).write(Path(name))
-            written = {"bundle_sha256": sha256(bundle.read_text(encoding="utf-8"))}
-            record = provenance.model_copy(update=written)
-            of_its_runs = {"parent", "stage_runs", "run_id"}
-            content = sha256(record.model_dump_json(exclude=of_its_runs))
+            digest = sha256(bundle.read_text(encoding="utf-8"))
+            record = provenance.model_copy(update={"bundle_sha256": digest})
+            content = sha256(record.model_dump_json(exclude={"parent", "stage_runs", "run_id"}))
             known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
             if not known:
                 write_text(bundle.with_name(LINEAGE), record.model_dump_json(indent=1))
@@ -284,8 +281,7 @@ class Registry(Loader):
 
         The promotion is logged first (ttsgraph_flows/promotions.py).
         """
-        record = version.fact("lineage_sha256")
-        line = note(version.task, version.number, record, reason)
+        line = note(version.task, version.number, version.fact("lineage_sha256"), reason)
         with explained(self.uri):
             now = self.find(version.label)
             if CHALLENGER in now.aliases:

@@ -240,19 +240,6 @@ class DeployedVersion:
         read = parse(cls, read_json(path, "evaluate"), str(path))
         return replace(read, version=read.bundle_hash[:12])
 
-    @classmethod
-    def from_results(cls, folder: Path) -> DeployedVersion:
-        """Return the graph that a search found, from its folder
-        results/<profile>/<task>/<method>/, with the profile and the questions from the working
-        directory; a version in the registry also has its test figures and the graphs for other
-        efforts. Raises SettingsError if the path names no profile and task.
-        """
-        task, name = (parent.name for parent in folder.resolve().parents[:2])
-        profile = as_measured(load_profile(name), task, folder.parent)
-        graph = CollaborationGraph.read(folder / GRAPH)
-        read = cls(task, graph, profile, read_shots(name, profile, task))
-        return replace(read, version=read.bundle_hash[:12])
-
 
 _BUNDLE_FILE = TypeAdapter(DeployedVersion)
 
@@ -310,12 +297,21 @@ class FileLoader(Loader):
 
 
 def _read_folder(folder: Path) -> DeployedVersion:
+    """Return the version in a folder with a bundle.json, or the graph that a search found, from its
+    folder results/<profile>/<task>/<method>/. The latter has the profile and the questions from the
+    working directory, and no test figures and graphs for other efforts. Raises SettingsError if the
+    path of such a folder names no profile and task.
+    """
     if (folder / BUNDLE).exists():
         return DeployedVersion.read(folder / BUNDLE)
-    if (folder / GRAPH).exists():
-        return DeployedVersion.from_results(folder)
-    inside = sorted(str(path.parent) for path in folder.glob(f"*/{BUNDLE}"))
-    raise InputError(
-        f"{folder}: expected a folder with {BUNDLE} or {GRAPH}, found neither; "
-        + (f"name {' or '.join(inside)} instead" if inside else "correct the path")
-    )
+    if not (folder / GRAPH).exists():
+        inside = " or ".join(sorted(str(path.parent) for path in folder.glob(f"*/{BUNDLE}")))
+        advice = f"name {inside} instead" if inside else "correct the path"
+        raise InputError(
+            f"{folder}: expected a folder with {BUNDLE} or {GRAPH}, found neither; {advice}"
+        )
+    task, name = (parent.name for parent in folder.resolve().parents[:2])
+    profile = as_measured(load_profile(name), task, folder.parent)
+    graph = CollaborationGraph.read(folder / GRAPH)
+    read = DeployedVersion(task, graph, profile, read_shots(name, profile, task))
+    return replace(read, version=read.bundle_hash[:12])

@@ -14,7 +14,6 @@ from pydantic import Field
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import ClosedModel
-from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile
@@ -173,20 +172,6 @@ def revisions(profile: Profile) -> dict[str, ModelRevision]:
         name: ModelRevision(revision=profile.pool[spec.model].revision, identity=spec.identity)
         for name, spec in profile.model_pool().items()
     }
-
-
-def test_result(feedback: Feedback, questions: Sequence[Question]) -> TestResult:
-    """Convert a graph's feedback on the test questions to the result that is stored with a
-    version.
-    """
-    low, high = feedback.interval
-    return TestResult(
-        accuracy=feedback.accuracy,
-        low=low,
-        high=high,
-        questions=digest(sorted([q.id, q.text, q.answer] for q in questions)),
-        outcomes={result.question_id: result.correct for result in feedback.results},
-    )
 
 
 def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str) -> None:
