@@ -99,9 +99,8 @@ class Lineage(ClosedModel):
 def lineage(reference: str, tracking_uri: str) -> Lineage:
     """Verify a version's chain of links. Raises DeploymentError if there is no such version."""
     known = Registry(tracking_uri)
-    version = known.find(reference)
-    walk = _Walk(known, version)
-    links = tuple(walk.links())
+    walk = _Walk(known, known.find(reference))
+    links, version = tuple(walk.links()), walk.version
     record = walk.record if links[0].state == "ok" else None
     return Lineage(version=version.label, aliases=version.aliases, links=links, record=record)
 
@@ -173,8 +172,7 @@ class _Walk:
 
     def _readable(self) -> str:
         _same("the run of the version", self.record.run_id, self.version.run_id)
-        files = len(files_of(self.manifest))
-        return f"its record is as registered, with a manifest of {files} files"
+        return f"its record is as registered, its manifest has {len(files_of(self.manifest))} files"
 
     def _own(self) -> str:
         wanted = {k: v for k, v in self.manifest[VERSION].items() if k != registry.DECISION}
@@ -186,9 +184,8 @@ class _Walk:
             raise DataError(kept.where)
         now = self.store.recorded(path)
         if self._is_current and now is not None and (path, now) not in self._registered:
-            raise DataError(
-                f"DVC has {now or 'no digest'}, not {md5}; restore dvc.lock, or run `make repro`"
-            )
+            found = f"DVC has {now or 'no digest'}, not {md5}"
+            raise DataError(f"{found}; restore dvc.lock, or run `make repro`")
         return kept.where
 
     @cached_property

@@ -13,7 +13,7 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,8 +69,7 @@ class Version:
     @classmethod
     def of(cls, found: ModelVersion) -> Version:
         """Return the version that an MLflow entry describes."""
-        task = found.name.removeprefix(PREFIX)
-        number = str(found.version)
+        task, number = found.name.removeprefix(PREFIX), str(found.version)
         return cls(task, number, found.run_id or "", dict(found.tags), tuple(found.aliases))
 
     @property
@@ -357,12 +356,11 @@ def origin(tracking_uri: str, deployed: DeployedVersion) -> str:
     registry = Registry(tracking_uri)
     version = registry.find(f"{deployed.task}/{deployed.version}")
     record = registry.provenance(version)
-    found = phrase(record.found_by, record.method)
-    why = ""
-    if (baseline := record.baseline) is not None:
-        beside = f"selected in place of the graph that {baseline.beside} found"
-        found, why = f"a baseline ({baseline.label}), {beside}", f": {baseline.reason}"
-    return f"{version.label}, {found} in the profile {record.profile}{why}"
+    where = f"in the profile {record.profile}"
+    if (baseline := record.baseline) is None:
+        return f"{version.label}, {phrase(record.found_by, record.method)} {where}"
+    beside = f"selected in place of the graph that {baseline.beside} found {where}"
+    return f"{version.label}, a baseline ({baseline.label}), {beside}: {baseline.reason}"
 
 
 def tags_of(record: Provenance, deployed: DeployedVersion) -> dict[str, str]:
@@ -376,7 +374,4 @@ def tags_of(record: Provenance, deployed: DeployedVersion) -> dict[str, str]:
         "uses": json.dumps(deployed.used_models),
         "search": record.search_method,
         "test_accuracy": f"{record.test.accuracy:.4f}",
-        "test_interval": f"{record.test.low:.4f} {record.test.high:.4f}",
-        "budget": json.dumps(record.budget),
-        "figures": json.dumps(asdict(deployed.tested)),
     }

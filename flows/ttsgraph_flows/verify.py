@@ -141,8 +141,7 @@ def _rebuilt(folder: Path, params: Params, lock: Lock, published: bool, *task: s
             if kept is not None and md5(kept) != digest:
                 kept = None
                 if published:
-                    again = "run `make publish` to write it again"
-                    found.wrong.append(f"{copy} differs from the recorded file; {again}")
+                    found.wrong.append(f"{copy} differs from the recorded file; run `make publish`")
             if kept is None and compare_records.md5_of(folder / path) != digest:
                 kept = store.find(path, digest).content
             found.see(run.name, compare_records.compared(path, folder / path, digest, kept))
@@ -192,9 +191,8 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> 
     """
     calls = {key: call for found in recorded for key, call in found.calls.items()}
     recording.write_calls(calls, folder / STATE / recording.REPLAY)
-    facts = {}
-    if any(found.published for found in recorded):
-        facts = recording.read_engine(PUBLISHED / profile / recording.ENGINE)
+    published = any(found.published for found in recorded)
+    facts = published and recording.read_engine(PUBLISHED / profile / recording.ENGINE)
     facts = facts or serving_facts(load_profile(profile))
     write_text(folder / STATE / recording.ENGINE, json.dumps(facts))
 

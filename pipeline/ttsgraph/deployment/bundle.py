@@ -22,7 +22,6 @@ from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.provenance import sha256
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
-from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.graphs.field import Graph
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, get_role
@@ -36,8 +35,6 @@ from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.sources import questions_of, questions_path
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ttsgraph.deployment.promotion import Decision
     from ttsgraph.evaluation.environment import Feedback
 
@@ -64,31 +61,6 @@ class Rung:
     units: float
     ahead: float
     split: str
-
-
-def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]:
-    """Return the front of cost and score, cheapest first, from a search's archive and its test
-    table (schemas.Candidates and Evaluations), whose first row is the found graph. It is empty if
-    the found graph has no score on either split.
-
-    The search's candidates were scored on validation questions; baselines and the found graph were
-    scored on test questions. The found graph links the two: a graph's score is its lead over the
-    found graph on the questions that both were asked. The best of many graphs looks better than it
-    is, so a rung's score serves to choose among rungs; it is no test of the rung.
-    """
-    mine = tested.iloc[0]
-    validated = candidates[(candidates["split"] == "val") & (candidates["status"] == "ok")]
-    validated = validated.drop_duplicates("graph_hash", keep="last")
-    its = validated[validated["graph_hash"] == mine["graph_hash"]]["accuracy"]
-    splits = {"val": (validated, its.max()), "test": (tested, mine["accuracy"])}
-    scored: dict[str, Rung] = {}  # if a graph has scores on both splits, its test score is used
-    for split, (table, own) in splits.items():
-        compared = table.assign(ahead=table["accuracy"] - own).dropna(subset="ahead")
-        for row in reversed(compared.to_dict("records")):
-            graph = CollaborationGraph.from_json(row["graph"])
-            scored[row["graph_hash"]] = Rung(graph, row["budget_units"], row["ahead"], split)
-    rungs = [*scored.values()]
-    return tuple(rungs[k] for k in pareto_front([(rung.ahead, rung.units) for rung in rungs]))
 
 
 @dataclass(frozen=True, slots=True)
