@@ -28,15 +28,11 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 # Threads sleep while they wait for each other, because spinning threads delay other threads on
 # their cores: two vLLM servers on two cores together answer 22 calls a second instead of 11. In
 # transformers, a small matrix product on two busy cores takes 0.2 ms instead of 15 ms.
-_PASSIVE = {"OMP_WAIT_POLICY": "passive"}
 _ON_CPU = {
-    "vllm": {
-        **_PASSIVE,
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    },
-    "transformers": _PASSIVE,
+    "OMP_WAIT_POLICY": "passive",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }
 HUB_TOKEN = ("HF_TOKEN", "HF_TOKEN_PATH")
 """Environment variables with the hub's token or its path, for servers that download weights."""
@@ -107,22 +103,15 @@ def server_specs(
             command += _vllm_flags(server, hosted, context, engine.concurrency)
         env = _ALWAYS | ({} if hosted.from_hub else _OFFLINE)
         if gpus is None:
-            env |= {"OMP_NUM_THREADS": str(threads)} | _ON_CPU[engine.kind]
+            env |= {"OMP_NUM_THREADS": str(threads)} | _ON_CPU
         else:
             env |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, server.gpus))}
         address = ("--host", HOST, "--port", str(port))
-        specs.append(
-            ServerSpec(
-                server.title,
-                server.model,
-                (engine.python, *command, *address, *hosted.serve.extra_args),
-                env,
-                port,
-                log_dir / f"{server.title.replace('/', '--')}.log",
-                server.gpus,
-                HUB_TOKEN if hosted.from_hub else (),
-            )
-        )
+        whole = (engine.python, *command, *address, *hosted.serve.extra_args)
+        log = log_dir / f"{server.title.replace('/', '--')}.log"
+        secrets = HUB_TOKEN if hosted.from_hub else ()
+        known = server.title, server.model, whole, env, port, log, server.gpus
+        specs.append(ServerSpec(*known, secrets))
     return tuple(specs)
 
 
