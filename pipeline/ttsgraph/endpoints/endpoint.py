@@ -24,7 +24,7 @@ import certifi
 import yarl
 
 from ttsgraph.base.errors import EndpointError
-from ttsgraph.base.secrets import key_problem, redact
+from ttsgraph.base.secrets import redact
 from ttsgraph.base.waiting import run
 from ttsgraph.endpoints import faults
 from ttsgraph.endpoints.faults import CAUSES, Fault, refusal
@@ -244,8 +244,10 @@ class Endpoint:
         if self.api_key_env is None:
             return "none"
         key = os.environ.get(self.api_key_env, "").strip()
-        if not key or key_problem(key):
-            problem = f": {key_problem(key)}" if key else ", which is not set; export it"
+        problem = "" if key else ", which is not set; export it"
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            problem = ": expected printable ASCII without blanks"
+        if problem:
             where = redact(self.base_urls[0])
             variable = f"the environment variable {self.api_key_env}"
             raise EndpointError(f"{where}: expected a key in {variable}{problem}")
