@@ -15,7 +15,7 @@ from pathlib import Path
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.serving.environment import number_format
 from ttsgraph.serving.guard import GRACE_S
-from ttsgraph.serving.placement import HostedModel, PlacedServer, servers_of
+from ttsgraph.serving.placement import HostedModel, Models, PlacedServer, servers_of
 
 HOST = "127.0.0.1"
 # By default, vLLM closes idle connections after 5 s, and a client that reuses a connection at that
@@ -74,15 +74,15 @@ def free_ports(count: int) -> list[int]:
 
 def server_specs(
     engine: EngineSettings,
-    models: Mapping[str, HostedModel],
+    models: Models,
     log_dir: Path,
     gpus: Mapping[int, float] | None = None,
     has_command: bool = False,
 ) -> tuple[ServerSpec, ...]:
     """Return the specifications of a pool's servers, one per replica, on free ports.
 
-    `models` maps served names to models; only servers of models from the hub may go online. `gpus`
-    is as in `servers_of`, `has_command` as in `Build`. Raises like `servers_of`.
+    Only servers of models from the hub may go online. `gpus` is as in `servers_of`, `has_command`
+    as in `Build`. Raises like `servers_of`.
     """
     placed = servers_of(models, gpus)
     cores = len(os.sched_getaffinity(0))
@@ -115,12 +115,10 @@ def server_specs(
     return tuple(specs)
 
 
-def _vllm_flags(
-    server: PlacedServer, hosted: HostedModel, max_model_len: int, max_seqs: int
-) -> list[str]:
+def _vllm_flags(server: PlacedServer, hosted: HostedModel, context: int, seqs: int) -> list[str]:
     """Return vLLM's flags for a server on GPUs or, if it has none, on the CPU."""
     flags = ["--served-model-name", server.model]
-    flags += ["--max-model-len", str(max_model_len), "--disable-uvicorn-access-log"]
+    flags += ["--max-model-len", str(context), "--disable-uvicorn-access-log"]
     if hosted.revision is not None:
         flags += ["--revision", hosted.revision]
     if not server.gpus:
@@ -130,7 +128,7 @@ def _vllm_flags(
         return [*flags, "--dtype", number_format()[0], "--enforce-eager", "--block-size", "32"]
     # More sequences would only waste memory: vLLM reserves memory for the logits of all sequences,
     # for example 1 GiB for 1024 sequences with a large vocabulary.
-    flags += ["--max-num-seqs", str(max_seqs), "--tensor-parallel-size", str(len(server.gpus))]
+    flags += ["--max-num-seqs", str(seqs), "--tensor-parallel-size", str(len(server.gpus))]
     return [*flags, "--gpu-memory-utilization", str(server.share)]
 
 

@@ -44,6 +44,9 @@ LOG_TAIL_LINES = 15
 Urls = Mapping[str, tuple[str, ...]]
 """Map from each model to the base URLs of its servers."""
 
+Specs = Callable[[], Sequence[ServerSpec]]
+"""Function that prepares servers and returns their specifications; called only to start them."""
+
 
 @contextmanager
 def in_use(record: Path) -> Iterator[None]:
@@ -67,10 +70,7 @@ def in_use(record: Path) -> Iterator[None]:
 
 @contextmanager
 def shared_servers(
-    record: Path,
-    models: Collection[str],
-    specs: Callable[[], Sequence[ServerSpec]],
-    timeout_s: float,
+    record: Path, models: Collection[str], specs: Specs, timeout_s: float
 ) -> Iterator[Urls]:
     """Yield the base URLs of servers for `models`: those in `record`, or new ones from `specs`.
 
@@ -88,7 +88,7 @@ def shared_servers(
         yield urls
 
 
-def _urls(record: Path, specs: Callable[[], Sequence[ServerSpec]], timeout_s: float) -> Urls:
+def _urls(record: Path, specs: Specs, timeout_s: float) -> Urls:
     """Return the base URLs of all servers of a record once they answer.
 
     Start a supervisor if none is running, and print the lines that it writes meanwhile. Raises
