@@ -5,18 +5,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import pandas as pd
+
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
 from ttsgraph.deployment import provenance
-from ttsgraph.deployment.bundle import DeployedVersion, figures_of, front_of
+from ttsgraph.deployment.bundle import DeployedVersion, Rung, figures_of
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
+from ttsgraph.evaluation.compare import outcomes_of
 from ttsgraph.evaluation.found_by import BASELINE
+from ttsgraph.evaluation.objective import pareto_front
+from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.stages.final import TestOutcome
 from ttsgraph.stages.history import Entry, read_history
-from ttsgraph.stages.identity import settings_sha256
+from ttsgraph.stages.identity import digest, settings_sha256
 from ttsgraph.stages.records import SearchRecord, StartRecord, read_record
-from ttsgraph.stages.schemas import Candidates, read_table
+from ttsgraph.stages.schemas import Candidates, check_archive, read_table
 from ttsgraph.stages.trials import Case
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.lineage import seal
@@ -65,7 +70,14 @@ class Challenger:
     def test(self) -> provenance.TestResult:
         """Result of the selected graph in the test."""
         feedback = self.tested.feedbacks[self.choice.place]
-        return provenance.test_result(feedback, self.stage.questions["test"])
+        (low, high), questions = feedback.interval, self.stage.questions["test"]
+        return provenance.TestResult(
+            accuracy=feedback.accuracy,
+            low=low,
+            high=high,
+            questions=digest(sorted([q.id, q.text, q.answer] for q in questions)),
+            outcomes=dict(outcomes_of(feedback)),
+        )
 
     def deploy(self) -> tuple[Version, Decision]:
         """Register the selected graph as a version, and promote it if the profile's rule says so.
@@ -80,7 +92,7 @@ class Challenger:
         candidates = read_table(Candidates, path, made_by)
         if self.warm_from is None:  # a warm search's archive can't be checked: its units differ
             cost = stage.profile.cost_model(stage.task)
-            provenance.check_archive(candidates, cost, self.method, str(path))
+            check_archive(candidates, cost, self.method, str(path))
         figures = figures_of(self.tested.feedbacks[self.choice.place], graph)
         known = stage.task, graph, stage.profile, tuple(stage.questions["shots"])
         front = front_of(candidates, self.tested.table)
@@ -114,8 +126,8 @@ class Challenger:
                 reason=self.choice.reason,
             )
         if champion is not None:
-            digest = champion.fact("lineage_sha256")
-            parent = provenance.Parent(version=champion.number, record_sha256=digest)
+            its = champion.fact("lineage_sha256")
+            parent = provenance.Parent(version=champion.number, record_sha256=its)
         budget = stage.profile.budget_on(stage.task)
         limits = {"metric": budget.cost.metric, "limit": budget.limit, "of": budget.of}
         begun_with = [start / name for name in START_FILES if (start / name).exists()]
@@ -177,6 +189,31 @@ def sealed(stage: Stage, version: Version, method: str | None = None) -> None:
         }
         runs += filter(None, (run_that_made(stage, name, file) for name, file in others.items()))
     seal(registry, version, files, runs)
+
+
+def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]:
+    """Return the front of cost and score, cheapest first, from a search's archive and its test
+    table (schemas.Candidates and Evaluations), whose first row is the found graph. It is empty if
+    the found graph has no score on either split.
+
+    The search's candidates were scored on validation questions; baselines and the found graph were
+    scored on test questions. The found graph links the two: a graph's score is its lead over the
+    found graph on the questions that both were asked. The best of many graphs looks better than it
+    is, so a rung's score serves to choose among rungs; it is no test of the rung.
+    """
+    mine = tested.iloc[0]
+    validated = candidates[(candidates["split"] == "val") & (candidates["status"] == "ok")]
+    validated = validated.drop_duplicates("graph_hash", keep="last")
+    its = validated[validated["graph_hash"] == mine["graph_hash"]]["accuracy"]
+    splits = {"val": (validated, its.max()), "test": (tested, mine["accuracy"])}
+    scored: dict[str, Rung] = {}  # if a graph has scores on both splits, its test score is used
+    for split, (table, own) in splits.items():
+        compared = table.assign(ahead=table["accuracy"] - own).dropna(subset="ahead")
+        for row in reversed(compared.to_dict("records")):
+            graph = CollaborationGraph.from_json(row["graph"])
+            scored[row["graph_hash"]] = Rung(graph, row["budget_units"], row["ahead"], split)
+    rungs = [*scored.values()]
+    return tuple(rungs[k] for k in pareto_front([(rung.ahead, rung.units) for rung in rungs]))
 
 
 def history_of(folder: Path, summary: SearchRecord, made_by: str) -> list[Entry]:

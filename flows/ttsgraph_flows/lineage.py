@@ -31,25 +31,15 @@ from ttsgraph_flows.promotions import path_of, promotions
 from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.tracking import HISTORY
 
-Digests = Mapping[str, str]
-"""Map from an item's path or name to its digest."""
-
-Manifest = Mapping[str, Digests]
-"""Map from a producer to the digests of its items."""
-
-_PARSED = TypeAdapter(dict[str, dict[str, str]])
+Manifest = Mapping[str, Mapping[str, str]]
+"""Map from a producer to the digests of its items, by path or name."""
 
 VERSION = "version"
 MODEL = "model/"
-TAGS = "tags/"
-"""Keys for the version's own data: the producer, and the prefixes of its logged model's files and
-of its tags.
-"""
+"""Keys for the version's own data: the producer, and the prefix of its logged model's files."""
 
 RUN = "run "
 CODE = "code/"
-MADE_WHEN_READ = "registered_model_meta"
-"""File that MLflow adds when a model is downloaded."""
 
 LATER = ("answer/", "charts/", "spent/")
 """Prefixes of a run's metrics and artefacts that a report rewrites, or that depend on the clock."""
@@ -84,6 +74,17 @@ class Lineage(ClosedModel):
         """The broken links."""
         return tuple(link for link in self.links if link.state == "broken")
 
+    def require_intact(self) -> None:
+        """Raise DeploymentError naming the first broken links, if there are any."""
+        # A broken promotion link is allowed: if an alias was moved by other means, the next
+        # promotion repairs the link.
+        if broken := [link for link in self.broken if link.name != PROMOTION]:
+            raise DeploymentError(
+                f"{self.version}: expected an intact lineage, found"
+                f" {counted(len(broken), 'broken link')}: {'; '.join(map(str, broken[:3]))}; run"
+                f" `ttsgraph lineage --check {self.version}` to see all"
+            )
+
     def lines(self, check: bool) -> list[str]:
         """Return the links as text; with `check`, only those that aren't ok."""
         heading = " ".join([self.version, *(f"@{alias}" for alias in self.aliases)])
@@ -98,24 +99,10 @@ class Lineage(ClosedModel):
 def lineage(reference: str, tracking_uri: str) -> Lineage:
     """Verify a version's chain of links. Raises DeploymentError if there is no such version."""
     known = Registry(tracking_uri)
-    version = known.find(reference)
-    walk = _Walk(known, version)
-    links = tuple(walk.links())
+    walk = _Walk(known, known.find(reference))
+    links, version = tuple(walk.links()), walk.version
     record = walk.record if links[0].state == "ok" else None
     return Lineage(version=version.label, aliases=version.aliases, links=links, record=record)
-
-
-def require_intact(reference: str, tracking_uri: str) -> None:
-    """Raise DeploymentError naming a version's first broken links, if there are any."""
-    walked = lineage(reference, tracking_uri)
-    # A broken promotion link is allowed: if an alias was moved by other means, the next promotion
-    # repairs the link.
-    if broken := [link for link in walked.broken if link.name != PROMOTION]:
-        raise DeploymentError(
-            f"{walked.version}: expected an intact lineage, found"
-            f" {counted(len(broken), 'broken link')}: {'; '.join(map(str, broken[:3]))}; run"
-            f" `ttsgraph lineage --check {walked.version}` to see all"
-        )
 
 
 class _Unverifiable(Exception):
@@ -185,8 +172,7 @@ class _Walk:
 
     def _readable(self) -> str:
         _same("the run of the version", self.record.run_id, self.version.run_id)
-        files = len(files_of(self.manifest))
-        return f"its record is as registered, with a manifest of {files} files"
+        return f"its record is as registered, its manifest has {len(files_of(self.manifest))} files"
 
     def _own(self) -> str:
         wanted = {k: v for k, v in self.manifest[VERSION].items() if k != registry.DECISION}
@@ -198,9 +184,8 @@ class _Walk:
             raise DataError(kept.where)
         now = self.store.recorded(path)
         if self._is_current and now is not None and (path, now) not in self._registered:
-            raise DataError(
-                f"DVC has {now or 'no digest'}, not {md5}; restore dvc.lock, or run `make repro`"
-            )
+            found = f"DVC has {now or 'no digest'}, not {md5}"
+            raise DataError(f"{found}; restore dvc.lock, or run `make repro`")
         return kept.where
 
     @cached_property
@@ -280,7 +265,7 @@ def seal(known: Registry, version: Version, files: Manifest, runs: Iterable[str]
 def manifest_of(version: Version) -> Manifest:
     """Return a version's manifest, or an empty one if it is missing or damaged."""
     with suppress(ValueError):
-        return _PARSED.validate_json(version.tags.get(registry.MANIFEST, ""))
+        return TypeAdapter(Manifest).validate_json(version.tags.get(registry.MANIFEST, ""))
     return {}
 
 
@@ -290,7 +275,7 @@ def files_of(manifest: Manifest) -> dict[str, str]:
     return {path: md5 for rows in made for path, md5 in rows.items()}
 
 
-def _compared(wanted: Digests, found: Digests) -> str:
+def _compared(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:
     """Compare items with the registered ones, and return their number as text. Raises DataError
     naming registered items that differ or are missing, or files that were added to the model, and
     _Unverifiable naming other items that were added.
@@ -313,11 +298,13 @@ def _version_digests(known: Registry, version: Version) -> dict[str, str]:
     """
     with known.download(version) as folder:
         files = _digests_of(folder)
-    files.pop(MADE_WHEN_READ, None)
+    files.pop("registered_model_meta", None)  # MLflow adds this file to a downloaded model
     code = {path: files.pop(path) for path in [*files] if path.startswith(CODE)}
     files[CODE] = digest(code)
-    kept = version.tags.keys() - {*registry.DECIDED}
-    tags = {TAGS + key: sha256(version.tags[key]) for key in kept}
+    tags = {
+        f"tags/{key}": sha256(version.tags[key])
+        for key in version.tags.keys() - {*registry.DECIDED}
+    }
     return {MODEL + path: value for path, value in files.items()} | tags
 
 

@@ -13,7 +13,7 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,8 +69,7 @@ class Version:
     @classmethod
     def of(cls, found: ModelVersion) -> Version:
         """Return the version that an MLflow entry describes."""
-        task = found.name.removeprefix(PREFIX)
-        number = str(found.version)
+        task, number = found.name.removeprefix(PREFIX), str(found.version)
         return cls(task, number, found.run_id or "", dict(found.tags), tuple(found.aliases))
 
     @property
@@ -178,30 +177,27 @@ class Registry(Loader):
             raise DataError(f"{what}: {first_line(error)}") from None
 
     def deployed(self, version: Version) -> DeployedVersion:
-        """Return everything needed to answer with a version. Raises InputError if its bundle isn't
-        available or was changed.
+        """Return everything needed to answer with a version, which is read only once. Raises
+        InputError if its bundle isn't available or was changed.
         """
-        read = self._registered(DeployedVersion, version, BUNDLE)
-        return replace(read, version=version.number)
+        if version.label not in self._read:
+            read = self._registered(DeployedVersion, version, BUNDLE)
+            self._read[version.label] = replace(read, version=version.number)
+        return self._read[version.label]
 
     def resolve(self, name: str) -> DeployedVersion:
-        """Return the version that a name (as in `find`) refers to now. Each version is read only
-        once. Raises DeploymentError if there is none, and another InputError if the version can't
-        be read.
+        """Return the version that a name (as in `find`) refers to now. Raises DeploymentError if
+        there is none, and another InputError if the version can't be read.
         """
-        version = self.find(name)
-        if version.label not in self._read:
-            self._read[version.label] = self.deployed(version)
-        return self._read[version.label]
+        return self.deployed(self.find(name))
 
     def register(self, deployed: DeployedVersion, provenance: Provenance) -> Version:
         """Add a version as challenger, or reuse the version that has the same content."""
         with explained(self.uri), tempfile.TemporaryDirectory() as name:
             bundle = replace(deployed, found_by=provenance.found_by).write(Path(name))
-            written = {"bundle_sha256": sha256(bundle.read_text(encoding="utf-8"))}
-            record = provenance.model_copy(update=written)
-            of_its_runs = {"parent", "stage_runs", "run_id"}
-            content = sha256(record.model_dump_json(exclude=of_its_runs))
+            digest = sha256(bundle.read_text(encoding="utf-8"))
+            record = provenance.model_copy(update={"bundle_sha256": digest})
+            content = sha256(record.model_dump_json(exclude={"parent", "stage_runs", "run_id"}))
             known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
             if not known:
                 write_text(bundle.with_name(LINEAGE), record.model_dump_json(indent=1))
@@ -284,8 +280,7 @@ class Registry(Loader):
 
         The promotion is logged first (ttsgraph_flows/promotions.py).
         """
-        record = version.fact("lineage_sha256")
-        line = note(version.task, version.number, record, reason)
+        line = note(version.task, version.number, version.fact("lineage_sha256"), reason)
         with explained(self.uri):
             now = self.find(version.label)
             if CHALLENGER in now.aliases:
@@ -361,12 +356,11 @@ def origin(tracking_uri: str, deployed: DeployedVersion) -> str:
     registry = Registry(tracking_uri)
     version = registry.find(f"{deployed.task}/{deployed.version}")
     record = registry.provenance(version)
-    found = phrase(record.found_by, record.method)
-    why = ""
-    if (baseline := record.baseline) is not None:
-        beside = f"selected in place of the graph that {baseline.beside} found"
-        found, why = f"a baseline ({baseline.label}), {beside}", f": {baseline.reason}"
-    return f"{version.label}, {found} in the profile {record.profile}{why}"
+    where = f"in the profile {record.profile}"
+    if (baseline := record.baseline) is None:
+        return f"{version.label}, {phrase(record.found_by, record.method)} {where}"
+    beside = f"selected in place of the graph that {baseline.beside} found {where}"
+    return f"{version.label}, a baseline ({baseline.label}), {beside}: {baseline.reason}"
 
 
 def tags_of(record: Provenance, deployed: DeployedVersion) -> dict[str, str]:
@@ -380,7 +374,4 @@ def tags_of(record: Provenance, deployed: DeployedVersion) -> dict[str, str]:
         "uses": json.dumps(deployed.used_models),
         "search": record.search_method,
         "test_accuracy": f"{record.test.accuracy:.4f}",
-        "test_interval": f"{record.test.low:.4f} {record.test.high:.4f}",
-        "budget": json.dumps(record.budget),
-        "figures": json.dumps(asdict(deployed.tested)),
     }

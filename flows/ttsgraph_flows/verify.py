@@ -28,7 +28,6 @@ from ttsgraph.base.wording import counted
 from ttsgraph.models import recording
 from ttsgraph.models.cache import stored
 from ttsgraph.models.client import Completion
-from ttsgraph.models.recording import Call, Calls, read_calls, write_calls
 from ttsgraph.runtime.clients import open_cache, serving_facts
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows import compare_records
@@ -63,7 +62,7 @@ class RecordedCalls(NamedTuple):
     pulled here.
     """
 
-    calls: Calls
+    calls: recording.Calls
     published: bool
 
 
@@ -90,11 +89,6 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
     available = [calls for calls in known.values() if calls is not None]
     shipped = any(calls.published for calls in available)
     found: dict[str, Verification] = {}
-
-    def see(name: str, verification: Verification) -> None:
-        found[name] = verification
-        say(f"{name}: {verification}")
-
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
         if available:
@@ -102,10 +96,12 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
             replay_in(folder, params.profile, available)
         for task, calls in known.items():
             again = calls and _rebuilt(folder, params, lock, calls.published, task)
-            see(task, again or Verification(unverified=NO_CALLS))
+            found[task] = again or Verification(unverified=NO_CALLS)
+            say(f"{task}: {found[task]}")
         if set(known) >= set(params.tasks):
             again = None if exit_code(found) else _rebuilt(folder, params, lock, shipped)
-            see("report", again or Verification(unverified="it needs all tasks to be verified"))
+            found["report"] = again or Verification(unverified="it needs all tasks to be verified")
+            say(f"report: {found['report']}")
     return found
 
 
@@ -145,8 +141,7 @@ def _rebuilt(folder: Path, params: Params, lock: Lock, published: bool, *task: s
             if kept is not None and md5(kept) != digest:
                 kept = None
                 if published:
-                    again = "run `make publish` to write it again"
-                    found.wrong.append(f"{copy} differs from the recorded file; {again}")
+                    found.wrong.append(f"{copy} differs from the recorded file; run `make publish`")
             if kept is None and compare_records.md5_of(folder / path) != digest:
                 kept = store.find(path, digest).content
             found.see(run.name, compare_records.compared(path, folder / path, digest, kept))
@@ -160,10 +155,10 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | Non
     contents = _contents(runs_of(params, task), lock, lambda path: path.startswith("calls/"))
     if None in contents.values():
         path = calls_file(params.profile, task)
-        return RecordedCalls(read_calls(path), published=True) if path.exists() else None
-    found: dict[str, Call] = {}
+        return RecordedCalls(recording.read_calls(path), published=True) if path.exists() else None
+    found: dict[str, recording.Call] = {}
     for content in filter(None, contents.values()):
-        found |= read_calls(io.BytesIO(content))
+        found |= recording.read_calls(io.BytesIO(content))
     return RecordedCalls(found, published=False)
 
 
@@ -195,10 +190,9 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> 
     engine's facts. Raises EndpointError if there are no facts.
     """
     calls = {key: call for found in recorded for key, call in found.calls.items()}
-    write_calls(calls, folder / STATE / recording.REPLAY)
-    facts = {}
-    if any(found.published for found in recorded):
-        facts = recording.read_engine(PUBLISHED / profile / recording.ENGINE)
+    recording.write_calls(calls, folder / STATE / recording.REPLAY)
+    published = any(found.published for found in recorded)
+    facts = published and recording.read_engine(PUBLISHED / profile / recording.ENGINE)
     facts = facts or serving_facts(load_profile(profile))
     write_text(folder / STATE / recording.ENGINE, json.dumps(facts))
 
@@ -225,11 +219,11 @@ def publish(task: str, profile: str | None = None) -> Path:
     return path
 
 
-def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None:
+def write_published(calls: recording.Calls, path: Path, engine: Mapping[str, str]) -> None:
     """Write calls for publication, and next to their file two more files: the facts about the
     engine, and the digest of the calls file.
     """
-    write_calls(calls, path)
+    recording.write_calls(calls, path)
     write_text(path.with_name(recording.ENGINE), json.dumps(engine, indent=1) + "\n")
     write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
     say(f"{path}: {counted(len(calls), 'call')}, {path.stat().st_size / 1e6:.2f} MB")
@@ -273,7 +267,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
     return lines
 
 
-def remember(profile: Profile, calls: Calls) -> None:
+def remember(profile: Profile, calls: recording.Calls) -> None:
     """Put answers into the call cache; do nothing for a simulated pool, which needs no cache."""
     if profile.engine.kind == "simulated":
         return
@@ -293,7 +287,7 @@ def recall(params: Params, profile: Profile) -> None:
     locked = {out["path"]: out["md5"] for out in outs}
     for path in sorted(Path("calls", params.profile).rglob("*.parquet")):
         if locked.get(str(path)) in (None, md5(path)):
-            remember(profile, read_calls(path))
+            remember(profile, recording.read_calls(path))
         else:
             say(f"{path}: expected the file listed in dvc.lock, found a different one; ignoring it")
 

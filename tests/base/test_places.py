@@ -17,7 +17,7 @@ from tests.support.stub_server import StubServer, serve
 from ttsgraph.base import ending
 from ttsgraph.base.ending import EXIT_INPUT, guarded
 from ttsgraph.base.errors import InputError
-from ttsgraph.base.files import makes, naming, write_text
+from ttsgraph.base.files import makes, write_text
 
 
 @pytest.fixture(autouse=True)
@@ -37,10 +37,15 @@ def is_told(code: object, said: str, place: str, why: str) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_the_system_s_reason_is_told_with_the_place(number, wrapped, capsys):
+def test_the_system_s_reason_is_told_with_the_place(number, wrapped, capsys, monkeypatch, tmp_path):
+    def fails(path: Path, content: bytes) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", fails)
+
     def write() -> None:
-        with naming(Path("kept/here.json")):
-            raise OSError(number, os.strerror(number))
+        write_text(Path("kept/here.json"), "text")
 
     def within() -> None:
         try:

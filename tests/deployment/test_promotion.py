@@ -70,7 +70,6 @@ def arm(label: str, units: float, right: int, of: int = 200, first: int = 0, los
 
 
 FOUND = arm("found", 6, 100)
-NOTHING = arm("nothing", 1, 0, lost=200)
 CHOICES = {
     "it has beaten both": ([FOUND, arm("a", 1, 70), arm("b", 6, 97)], "found", "found"),
     # A few questions buy no call, whichever way.
@@ -82,9 +81,6 @@ CHOICES = {
     "by 2 for six calls": ([arm("found", 6, 102), arm("one call", 1, 100)], "one call", "as good"),
     # On a tie the found graph stays, among baselines the cheaper counts.
     "a tie": ([FOUND, arm("a vote", 6, 100)], "found", "found"),
-    # An arm without any score is left out.
-    "found without scores": ([NOTHING, arm("one call", 1, 3)], "one call", "better"),
-    "no scores at all": ([NOTHING], "nothing", "found"),
 }
 
 
@@ -157,10 +153,9 @@ GRIDS = st.integers(1, 30).flatmap(rows_of).map(arms_from)
 
 
 def compared(arms):
-    """The arms that have a score, by their place, on the questions that all of them have."""
-    able = [k for k, arm in enumerate(arms) if set(arm.outcomes.values()) != {None}]
-    common = [q for q in arms[0].outcomes if all(arms[k].outcomes[q] is not None for k in able)]
-    return {k: {q: arms[k].outcomes[q] for q in common} for k in able} if common else {}
+    """The grades of each arm on the questions that all arms have a score on."""
+    common = [q for q in arms[0].outcomes if all(arm.outcomes[q] is not None for arm in arms)]
+    return [{q: arm.outcomes[q] for q in common} for arm in arms] if common else []
 
 
 @given(GRIDS, st.sampled_from([0.0, 0.01, 0.1]))

@@ -268,7 +268,7 @@ AT_ONCE = {
         (in_database("update params set value = '7' where key = 'budget.limit'"), "params"),
         (rewrite("mlruns/**/artifacts/graph.json", "llama-3.2-3b", "llama-3.2-1b"), "graph.json"),
         (change_tag("models", '{"other": "r1"}'), "tags/models"),
-        (change_tag("figures", '{"accuracy": 0.99}'), "tags/figures"),
+        (change_tag("search", "agent_reinforce"), "tags/search"),
         (change_tag("test_accuracy", "0.99"), "tags/test_accuracy"),
     ],
     "what runs are of, and tags that were taken away": [

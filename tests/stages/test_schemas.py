@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.base.errors import DataError
-from ttsgraph.deployment.provenance import check_archive
 from ttsgraph.evaluation.archive import record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import CostModel, Lengths
@@ -16,7 +15,15 @@ from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.models.client import Usage
 from ttsgraph.stages import schemas
 from ttsgraph.stages.bookkeeping import BOOKKEEPING, beside
-from ttsgraph.stages.schemas import Candidates, Profiles, Questions, check, read_table, write_table
+from ttsgraph.stages.schemas import (
+    Candidates,
+    Profiles,
+    Questions,
+    check,
+    check_archive,
+    read_table,
+    write_table,
+)
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import questions_of, questions_table
 

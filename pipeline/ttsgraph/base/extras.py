@@ -25,7 +25,4 @@ def missing(error: ImportError) -> str:
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS:
         raise error
-    extra = EXTRAS[module]
-    return (
-        f"expected the package {module}, but it is not installed: pip install 'ttsgraph[{extra}]'"
-    )
+    return f"expected the package {module}, found none: pip install 'ttsgraph[{EXTRAS[module]}]'"

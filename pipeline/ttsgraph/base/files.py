@@ -37,8 +37,11 @@ def write_bytes(path: Path, content: bytes, suffix: str = ".part") -> None:
         raise InputError(f"{path}: expected a file to write, found a folder; add a file name")
     unfinished = path.with_name(path.name + suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with naming(path):
+    try:
         unfinished.write_bytes(content)
+    except OSError as error:  # an error from an open file lacks the path
+        error.filename = error.filename or str(path)
+        raise
     os.replace(unfinished, path)
 
 
@@ -140,16 +143,6 @@ messages about either.
 """
 
 
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Add the path to OSErrors raised in this context, because errors from open files lack it."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
-
-
 def unusable(error: BaseException | None, place: Path | None = None) -> str:
     """Return a message with the place that can't be written to, the reason and the remedy.
 
@@ -190,9 +183,8 @@ def command_of(stage: str, path: Path) -> str:
     below = path.parts[tops[-1] + 1 : -1] if tops else ()
     names = ["profile", "task", *(["method"] if stage in ("search", "evaluate") else [])]
     known = zip(names, below, strict=False) if stage != "report" and below[len(names) - 1 :] else ()
-    return " ".join(
-        [f"python -m ttsgraph_flows.{stage}", *(f"--{k} {value}" for k, value in known)]
-    )
+    options = "".join(f" --{k} {value}" for k, value in known)
+    return f"python -m ttsgraph_flows.{stage}{options}"
 
 
 def md5(content: Path | bytes) -> str:

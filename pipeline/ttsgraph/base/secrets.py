@@ -65,12 +65,6 @@ def redact(text: str, secrets: Sequence[str] | None = None) -> str:
     return _IN_URL.sub(f"://{HIDDEN}@", text) if secrets is None else text
 
 
-def key_problem(key: str) -> str:
-    """Return the reason why a key can't be sent, without showing the key, or "" if it can."""
-    fits = key.isascii() and key.isprintable() and " " not in key
-    return "" if fits else "expected printable ASCII without blanks"
-
-
 def refuse_secrets(data: Any, where: str) -> None:
     """Raise SettingsError naming the place of the first setting that looks like a secret, if any.
 

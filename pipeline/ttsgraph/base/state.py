@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-EXPERIMENTS = (".dvc", "tmp", "exps")
-"""Folder in which DVC copies a project for an experiment outside the working tree."""
-
 
 def home() -> Path:
     """Return the folder of the project: the working directory, as a relative path.
@@ -14,7 +11,8 @@ def home() -> Path:
     which outlast the copy.
     """
     here = Path.cwd()
-    copies = (folder for folder in here.parents if folder.parts[-3:] == EXPERIMENTS)
+    # DVC copies the project into this folder for an experiment outside the working tree.
+    copies = (folder for folder in here.parents if folder.parts[-3:] == (".dvc", "tmp", "exps"))
     return next((folder.parents[2] for folder in copies), Path())
 
 

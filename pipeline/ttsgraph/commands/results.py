@@ -96,12 +96,12 @@ def promote(version: str) -> None:
         version: version: math/3 or math@challenger
     """
     from ttsgraph_flows.answers import refresh
-    from ttsgraph_flows.lineage import require_intact
+    from ttsgraph_flows.lineage import lineage as walk
     from ttsgraph_flows.registry import Registry
 
     registry = Registry(params().tracking_uri)
     wanted = registry.find(version)
-    require_intact(wanted.label, registry.uri)
+    walk(wanted.label, registry.uri).require_intact()
     before = registry.promote(wanted)
     refresh()
     echo({"champion": wanted.label, "before": before.label if before else None})

@@ -22,7 +22,6 @@ from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.provenance import sha256
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
-from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.graphs.field import Graph
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, get_role
@@ -36,8 +35,6 @@ from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.sources import questions_of, questions_path
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ttsgraph.deployment.promotion import Decision
     from ttsgraph.evaluation.environment import Feedback
 
@@ -64,31 +61,6 @@ class Rung:
     units: float
     ahead: float
     split: str
-
-
-def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]:
-    """Return the front of cost and score, cheapest first, from a search's archive and its test
-    table (schemas.Candidates and Evaluations), whose first row is the found graph. It is empty if
-    the found graph has no score on either split.
-
-    The search's candidates were scored on validation questions; baselines and the found graph were
-    scored on test questions. The found graph links the two: a graph's score is its lead over the
-    found graph on the questions that both were asked. The best of many graphs looks better than it
-    is, so a rung's score serves to choose among rungs; it is no test of the rung.
-    """
-    mine = tested.iloc[0]
-    validated = candidates[(candidates["split"] == "val") & (candidates["status"] == "ok")]
-    validated = validated.drop_duplicates("graph_hash", keep="last")
-    its = validated[validated["graph_hash"] == mine["graph_hash"]]["accuracy"]
-    splits = {"val": (validated, its.max()), "test": (tested, mine["accuracy"])}
-    scored: dict[str, Rung] = {}  # if a graph has scores on both splits, its test score is used
-    for split, (table, own) in splits.items():
-        compared = table.assign(ahead=table["accuracy"] - own).dropna(subset="ahead")
-        for row in reversed(compared.to_dict("records")):
-            graph = CollaborationGraph.from_json(row["graph"])
-            scored[row["graph_hash"]] = Rung(graph, row["budget_units"], row["ahead"], split)
-    rungs = [*scored.values()]
-    return tuple(rungs[k] for k in pareto_front([(rung.ahead, rung.units) for rung in rungs]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,19 +212,6 @@ class DeployedVersion:
         read = parse(cls, read_json(path, "evaluate"), str(path))
         return replace(read, version=read.bundle_hash[:12])
 
-    @classmethod
-    def from_results(cls, folder: Path) -> DeployedVersion:
-        """Return the graph that a search found, from its folder
-        results/<profile>/<task>/<method>/, with the profile and the questions from the working
-        directory; a version in the registry also has its test figures and the graphs for other
-        efforts. Raises SettingsError if the path names no profile and task.
-        """
-        task, name = (parent.name for parent in folder.resolve().parents[:2])
-        profile = as_measured(load_profile(name), task, folder.parent)
-        graph = CollaborationGraph.read(folder / GRAPH)
-        read = cls(task, graph, profile, read_shots(name, profile, task))
-        return replace(read, version=read.bundle_hash[:12])
-
 
 _BUNDLE_FILE = TypeAdapter(DeployedVersion)
 
@@ -310,12 +269,21 @@ class FileLoader(Loader):
 
 
 def _read_folder(folder: Path) -> DeployedVersion:
+    """Return the version in a folder with a bundle.json, or the graph that a search found, from its
+    folder results/<profile>/<task>/<method>/. The latter has the profile and the questions from the
+    working directory, and no test figures and graphs for other efforts. Raises SettingsError if the
+    path of such a folder names no profile and task.
+    """
     if (folder / BUNDLE).exists():
         return DeployedVersion.read(folder / BUNDLE)
-    if (folder / GRAPH).exists():
-        return DeployedVersion.from_results(folder)
-    inside = sorted(str(path.parent) for path in folder.glob(f"*/{BUNDLE}"))
-    raise InputError(
-        f"{folder}: expected a folder with {BUNDLE} or {GRAPH}, found neither; "
-        + (f"name {' or '.join(inside)} instead" if inside else "correct the path")
-    )
+    if not (folder / GRAPH).exists():
+        inside = " or ".join(sorted(str(path.parent) for path in folder.glob(f"*/{BUNDLE}")))
+        advice = f"name {inside} instead" if inside else "correct the path"
+        raise InputError(
+            f"{folder}: expected a folder with {BUNDLE} or {GRAPH}, found neither; {advice}"
+        )
+    task, name = (parent.name for parent in folder.resolve().parents[:2])
+    profile = as_measured(load_profile(name), task, folder.parent)
+    graph = CollaborationGraph.read(folder / GRAPH)
+    read = DeployedVersion(task, graph, profile, read_shots(name, profile, task))
+    return replace(read, version=read.bundle_hash[:12])

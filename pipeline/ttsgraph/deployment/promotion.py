@@ -14,7 +14,7 @@ challenger's scores since the last pair, and the mean of the champion's scores s
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -38,8 +38,6 @@ error that fewer than one in ten equally good graphs reach by chance.
 
 SURE = 0.5
 """Number of standard errors by which a lead must exceed its price."""
-
-Side = Literal["champion", "challenger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,76 +110,70 @@ def choose(arms: Sequence[Arm], margin: float) -> Choice:
     further graph that is worth its price in comparison (`_worth`). `arms[0]` is the found graph,
     the others are its rivals.
 
-    Only questions that all arms were scored on are compared; an arm without any score is left out.
-    Among graphs with equal cost, the found graph comes first, then the one with the best score.
+    Only questions that all arms were scored on are compared. Among graphs with equal cost, the
+    found graph comes first, then the one with the best score.
     """
-    asked = [{q for q, grade in arm.outcomes.items() if grade is not None} for arm in arms]
-    able = [place for place, questions in enumerate(asked) if questions]
-    common = sorted(set.intersection(*(asked[place] for place in able))) if able else []
+    graded = ({q for q, grade in arm.outcomes.items() if grade is not None} for arm in arms)
+    common = sorted(set.intersection(*graded))
     if not common:
         why = "nothing to compare: no test question was scored for all graphs"
         return Choice(0, "found", why, math.nan)
-    scored = {k: replace(arms[k], outcomes={q: arms[k].outcomes[q] for q in common}) for k in able}
-    if 0 in scored:
-        scored[0] = replace(scored[0], lead=Difference(0.0, 0.0))
+    scored = [replace(arm, outcomes={q: arm.outcomes[q] for q in common}) for arm in arms]
+    scored[0] = replace(scored[0], lead=Difference(0.0, 0.0))
 
-    def order(k: int) -> tuple[float, ...]:
+    def rank(k: int) -> tuple[float, ...]:
         lead = scored[k].lead or Difference(math.inf, 0.0)
         own = math.fsum(grade or 0 for grade in arms[k].outcomes.values())
         return arms[k].units, k != 0, -_share(scored[k]), lead.mean, lead.spread, -own, k
 
-    scored = {k: scored[k] for k in sorted(able, key=order)}
-    place = _selected(scored, margin)
-    by_test = _selected({k: replace(arm, lead=None) for k, arm in scored.items()}, margin)
-    questions = f"of {counted(len(common), 'test question')}"
-    whole = binary(grade or 0 for arm in scored.values() for grade in arm.outcomes.values())
-    graded = f"{questions} {'right' if whole else 'of the score'}"
+    order = sorted(range(len(arms)), key=rank)
+    place = _selected(scored, order, margin)
+    found, chosen, cheapest = scored[0], scored[place], scored[order[0]]
     # The cheapest arm was not selected by its test score, so luck does not inflate that score.
-    cheapest = next(iter(scored.values()))
     expected = _share(cheapest)
-    if scored[place] is not cheapest:
-        expected += _lead(scored[place], cheapest, len(scored) - 1).mean
+    if chosen is not cheapest:
+        expected += _lead(chosen, cheapest, len(scored) - 1).mean
     expected = min(1.0, max(0.0, expected))
     to_expect = f"; {100 * expected:.1f} % is expected on new questions"
     if place == 0:
-        return Choice(0, "found", _kept(scored, by_test, graded) + to_expect, expected)
-    chosen = scored[place]
-    score = f"{100 * _share(chosen):.1f} %"
-    if 0 not in scored:
-        summary = f"{chosen.label} has {score} {graded}, the found graph no score"
-        return Choice(place, "better", summary + to_expect, expected)
-    found = scored[0]
+        by_test = _selected([replace(arm, lead=None) for arm in scored], order, margin)
+        return Choice(0, "found", _kept(scored, by_test) + to_expect, expected)
     lead = _lead(chosen, found, 1)
     better = chosen.units > found.units or lead.mean > SURE * lead.spread
     verdict: Literal["as good", "better"] = "better" if better else "as good"
     p = paired(chosen.outcomes, found.outcomes).p_value()
-    summary = f"{score} against {100 * _share(found):.1f} % {questions}"
+    shares = f"{100 * _share(chosen):.1f} % against {100 * _share(found):.1f} %"
+    summary = f"{shares} of {counted(len(common), 'test question')}"
     price = f"for {chosen.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"
     reason = f"{chosen.label} is {verdict}: {summary} {price}{_told(chosen, found)}{to_expect}"
     return Choice(place, verdict, reason, expected)
 
 
-def _selected(arms: Mapping[int, Arm], margin: float) -> int:
-    """Return the index of the selected graph; `arms` is in the order from cheap to expensive."""
-    place, *dearer = arms
+def _selected(arms: Sequence[Arm], order: Sequence[int], margin: float) -> int:
+    """Return the index of the selected graph; `order` is from cheap to expensive."""
+    place, *dearer = order
     for k in dearer:
         if _worth(arms[k], arms[place], margin, len(dearer)):
             place = k
     return place
 
 
-def _kept(arms: Mapping[int, Arm], by_test: int, graded: str) -> str:
+def _kept(arms: Sequence[Arm], by_test: int) -> str:
     """Return the reason for selecting the found graph: its score; the best rival's score; and, if
     the test by itself would select another graph (`by_test`), the expected lead or deficit of that
     graph, given the search and the test.
     """
-    rivals = [arms[k] for k in sorted(arms) if k != 0]
+    found, *rivals = arms
     if not rivals:
         return "there is no baseline to compare it with"
     best = max(rivals, key=_share)
-    summary = f"it has {100 * _share(arms[0]):.1f} % {graded}"
+    whole = binary(grade or 0 for arm in arms for grade in arm.outcomes.values())
+    asked = counted(len(found.outcomes), "test question")
+    summary = (
+        f"it has {100 * _share(found):.1f} % of {asked} {'right' if whole else 'of the score'}"
+    )
     summary += f", the best baseline, {best.label}, {100 * _share(best):.1f} %"
-    return summary + (_told(arms[by_test], arms[0]) if by_test else "")
+    return summary + (_told(arms[by_test], found) if by_test else "")
 
 
 def _share(arm: Arm) -> float:
@@ -239,14 +231,14 @@ def _lead(first: Arm, second: Arm, chances: int) -> Difference:
 
 
 def ab_decision(
-    scores: Iterable[tuple[Side, float]], confidence: float, most: int
+    scores: Iterable[tuple[str, float]], confidence: float, most: int
 ) -> Decision | None:
     """Return the decision about the challenger's promotion, or None while the A/B test is
-    undecided. `scores` has the scores of both sides in the order of the answers. The test ends at
-    the latest when the challenger has `most` scores.
+    undecided. `scores` has the scores of the "champion" and the "challenger", in the order of the
+    answers. The test ends at the latest when the challenger has `most` scores.
     """
-    seen: dict[Side, list[float]] = {"champion": [], "challenger": []}
-    unpaired: dict[Side, list[float]] = {"champion": [], "challenger": []}
+    seen: dict[str, list[float]] = {"champion": [], "challenger": []}
+    unpaired: dict[str, list[float]] = {"champion": [], "challenger": []}
     differences = []
     for side, score in scores:
         seen[side].append(score)

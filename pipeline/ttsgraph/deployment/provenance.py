@@ -5,26 +5,17 @@ bind its parts. `ttsgraph_flows/lineage.py` verifies a record against the regist
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import not_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
-from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import ClosedModel
-from ttsgraph.evaluation.environment import Feedback
-from ttsgraph.graphs.budget import CostModel
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.identity import digest
 from ttsgraph.tasks.base import Question
-
-if TYPE_CHECKING:
-    import pandas as pd  # slow to import
-
-AGENT_PROMPTS = Path(__file__).parents[1] / "searching" / "agent" / "prompts"
 
 
 class Code(ClosedModel):
@@ -163,7 +154,7 @@ def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str
 
 def agent_prompts_sha256() -> str:
     """Return a hash of the agent's prompt templates."""
-    files = sorted(AGENT_PROMPTS.glob("*"))
+    files = sorted((Path(__file__).parents[1] / "searching/agent/prompts").glob("*"))
     return digest([[path.name, path.read_text(encoding="utf-8")] for path in files])
 
 
@@ -173,45 +164,3 @@ def revisions(profile: Profile) -> dict[str, ModelRevision]:
         name: ModelRevision(revision=profile.pool[spec.model].revision, identity=spec.identity)
         for name, spec in profile.model_pool().items()
     }
-
-
-def test_result(feedback: Feedback, questions: Sequence[Question]) -> TestResult:
-    """Convert a graph's feedback on the test questions to the result that is stored with a
-    version.
-    """
-    low, high = feedback.interval
-    return TestResult(
-        accuracy=feedback.accuracy,
-        low=low,
-        high=high,
-        questions=digest(sorted([q.id, q.text, q.answer] for q in questions)),
-        outcomes={result.question_id: result.correct for result in feedback.results},
-    )
-
-
-def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str) -> None:
-    """Raise DataError if a row of an archive belongs to another method, uses a model outside the
-    cost model's pool, has budget units that differ from the cost model's, or records more dollars
-    than its tokens can cost. The error names the first such row.
-    """
-    for number, row in enumerate(table.to_dict("records")):
-        if problem := _problem(row, cost, method):
-            raise DataError(f"{where}: row {number}: {problem}")
-
-
-def _problem(row: Mapping[Any, Any], cost: CostModel, method: str) -> str:
-    if row["method"] != method:
-        return f"expected a candidate of {method}, found one of {row['method']}"
-    graph = CollaborationGraph.from_json(row["graph"])
-    if strangers := {node.model for node in graph.nodes} - set(cost.pool):
-        return f"expected only models in the pool ({', '.join(cost.pool)}), found {min(strangers)}"
-    units = cost.graph_cost(graph)
-    if abs(units - row["budget_units"]) > 1e-6 * abs(units):
-        return f"expected {units:.6g} budget units, found {row['budget_units']:.6g}"
-    prices = [cost.pool[model].price for model in graph.model_counts()]
-    read = max(max(price.prompt, price.cached or 0.0) for price in prices)
-    written = max(max(price.completion, price.reasoning or 0.0) for price in prices)
-    most = (read * row["prompt_tokens"] + written * row["completion_tokens"]) / 1e6
-    if row["dollars"] > most * (1 + 1e-6):
-        return f"expected at most ${most:.4g} for its tokens, found ${row['dollars']:.4g}"
-    return ""

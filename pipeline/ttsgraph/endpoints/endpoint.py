@@ -24,7 +24,7 @@ import certifi
 import yarl
 
 from ttsgraph.base.errors import EndpointError
-from ttsgraph.base.secrets import key_problem, redact
+from ttsgraph.base.secrets import redact
 from ttsgraph.base.waiting import run
 from ttsgraph.endpoints.faults import CAUSES, NO_CONNECTION, NO_PROXY, Fault, refusal
 from ttsgraph.endpoints.replies import Take, ValueReader
@@ -220,8 +220,10 @@ class Endpoint:
         """
         name, own = self.api_key_env, self.key_header
         key = "none" if name is None else os.environ.get(name, "").strip()
-        if not key or key_problem(key):
-            problem = f": {key_problem(key)}" if key else ", which is not set; export it"
+        problem = "" if key else ", which is not set; export it"
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            problem = ": expected printable ASCII without blanks"
+        if problem:
             where = redact(self.base_urls[0])
             variable = f"the environment variable {name}"
             raise EndpointError(f"{where}: expected a key in {variable}{problem}")

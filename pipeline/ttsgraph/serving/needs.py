@@ -54,10 +54,7 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
         return
     wanted = profile.engine.device
     found = f"version {build.version}, built for the {build.device}"
-    advice = (
-        f"install a vLLM built for the {wanted} into the environment of {python} (docs/vllm.md says"
-        " how)"
-    )
+    advice = f"install a vLLM built for the {wanted} for {python}, as docs/vllm.md says"
     yield Finding("vLLM", wanted in ("auto", build.device), found, advice)
     if build.device == "cpu":
         yield Finding("number format", True, ": ".join(number_format()))
@@ -83,8 +80,7 @@ def _gpu_memory(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Ite
     if not gpus:
         yield Finding("GPU", False, "none found", "use a machine with GPUs, or set base_url")
         return
-    hosted_here = profile.hosted.items()
-    models = {name: hosted_model(name, m, profile.engine, state) for name, m in hosted_here}
+    models = {n: hosted_model(n, m, profile.engine, state) for n, m in profile.hosted.items()}
     try:
         servers = servers_of(models, gpus)
     except EndpointError as error:

@@ -61,14 +61,15 @@ class PlacedServer:
     title: str
 
 
-def servers_of(
-    models: Mapping[str, HostedModel], gpus: Mapping[int, float] | None = None
-) -> list[PlacedServer]:
+Models = Mapping[str, HostedModel]
+"""Map from served names to models."""
+
+
+def servers_of(models: Models, gpus: Mapping[int, float] | None = None) -> list[PlacedServer]:
     """Return the servers of all models, on GPUs or on the CPU.
 
-    `models` maps served names to models. `gpus` maps each GPU to its memory in GiB, and is None for
-    the CPU. Raises EndpointError if a model needs more GPUs than there are, or if its needs are
-    unknown.
+    `gpus` maps each GPU to its memory in GiB, and is None for the CPU. Raises EndpointError if a
+    model needs more GPUs than there are, or if its needs are unknown.
     """
     placed: list[OnGpus]
     if gpus is None:
@@ -85,7 +86,7 @@ def servers_of(
     return found
 
 
-def place(models: Mapping[str, HostedModel], sizes: Mapping[int, float]) -> list[OnGpus]:
+def place(models: Models, sizes: Mapping[int, float]) -> list[OnGpus]:
     """Return the placed servers in the order of the models. Servers may lack memory if not all of
     them fit.
 
@@ -122,7 +123,7 @@ def place(models: Mapping[str, HostedModel], sizes: Mapping[int, float]) -> list
 
 def _idlest(
     name: str,
-    models: Mapping[str, HostedModel],
+    models: Models,
     placed: Sequence[OnGpus],
     sizes: Mapping[int, float],
     crowded: bool = False,
@@ -146,9 +147,7 @@ def _idlest(
     return ()
 
 
-def work_on(
-    gpus: Iterable[int], models: Mapping[str, HostedModel], placed: Sequence[OnGpus]
-) -> dict[int, float]:
+def work_on(gpus: Iterable[int], models: Models, placed: Sequence[OnGpus]) -> dict[int, float]:
     """Return the work of each GPU."""
     work = dict.fromkeys(gpus, 0.0)
     servers = Counter(name for name, _ in placed)
@@ -158,7 +157,7 @@ def work_on(
     return work
 
 
-def _share(models: Mapping[str, HostedModel], placed: Sequence[OnGpus], server: OnGpus) -> float:
+def _share(models: Models, placed: Sequence[OnGpus], server: OnGpus) -> float:
     """Return a server's share of its GPUs' memory (`gpu_memory_utilization`), 0 on the CPU.
 
     Servers divide a GPU in proportion to their needs. The fullest of a server's GPUs counts.

@@ -15,7 +15,7 @@ from pathlib import Path
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.serving.environment import number_format
 from ttsgraph.serving.guard import GRACE_S
-from ttsgraph.serving.placement import HostedModel, PlacedServer, servers_of
+from ttsgraph.serving.placement import HostedModel, Models, PlacedServer, servers_of
 
 HOST = "127.0.0.1"
 # By default, vLLM closes idle connections after 5 s, and a client that reuses a connection at that
@@ -28,15 +28,11 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 # Threads sleep while they wait for each other, because spinning threads delay other threads on
 # their cores: two vLLM servers on two cores together answer 22 calls a second instead of 11. In
 # transformers, a small matrix product on two busy cores takes 0.2 ms instead of 15 ms.
-_PASSIVE = {"OMP_WAIT_POLICY": "passive"}
 _ON_CPU = {
-    "vllm": {
-        **_PASSIVE,
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    },
-    "transformers": _PASSIVE,
+    "OMP_WAIT_POLICY": "passive",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }
 HUB_TOKEN = ("HF_TOKEN", "HF_TOKEN_PATH")
 """Environment variables with the hub's token or its path, for servers that download weights."""
@@ -78,15 +74,15 @@ def free_ports(count: int) -> list[int]:
 
 def server_specs(
     engine: EngineSettings,
-    models: Mapping[str, HostedModel],
+    models: Models,
     log_dir: Path,
     gpus: Mapping[int, float] | None = None,
     has_command: bool = False,
 ) -> tuple[ServerSpec, ...]:
     """Return the specifications of a pool's servers, one per replica, on free ports.
 
-    `models` maps served names to models; only servers of models from the hub may go online. `gpus`
-    is as in `servers_of`, `has_command` as in `Build`. Raises like `servers_of`.
+    Only servers of models from the hub may go online. `gpus` is as in `servers_of`, `has_command`
+    as in `Build`. Raises like `servers_of`.
     """
     placed = servers_of(models, gpus)
     cores = len(os.sched_getaffinity(0))
@@ -107,31 +103,22 @@ def server_specs(
             command += _vllm_flags(server, hosted, context, engine.concurrency)
         env = _ALWAYS | ({} if hosted.from_hub else _OFFLINE)
         if gpus is None:
-            env |= {"OMP_NUM_THREADS": str(threads)} | _ON_CPU[engine.kind]
+            env |= {"OMP_NUM_THREADS": str(threads)} | _ON_CPU
         else:
             env |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, server.gpus))}
         address = ("--host", HOST, "--port", str(port))
-        specs.append(
-            ServerSpec(
-                server.title,
-                server.model,
-                (engine.python, *command, *address, *hosted.serve.extra_args),
-                env,
-                port,
-                log_dir / f"{server.title.replace('/', '--')}.log",
-                server.gpus,
-                HUB_TOKEN if hosted.from_hub else (),
-            )
-        )
+        whole = (engine.python, *command, *address, *hosted.serve.extra_args)
+        log = log_dir / f"{server.title.replace('/', '--')}.log"
+        secrets = HUB_TOKEN if hosted.from_hub else ()
+        known = server.title, server.model, whole, env, port, log, server.gpus
+        specs.append(ServerSpec(*known, secrets))
     return tuple(specs)
 
 
-def _vllm_flags(
-    server: PlacedServer, hosted: HostedModel, max_model_len: int, max_seqs: int
-) -> list[str]:
+def _vllm_flags(server: PlacedServer, hosted: HostedModel, context: int, seqs: int) -> list[str]:
     """Return vLLM's flags for a server on GPUs or, if it has none, on the CPU."""
     flags = ["--served-model-name", server.model]
-    flags += ["--max-model-len", str(max_model_len), "--disable-uvicorn-access-log"]
+    flags += ["--max-model-len", str(context), "--disable-uvicorn-access-log"]
     if hosted.revision is not None:
         flags += ["--revision", hosted.revision]
     if not server.gpus:
@@ -141,7 +128,7 @@ def _vllm_flags(
         return [*flags, "--dtype", number_format()[0], "--enforce-eager", "--block-size", "32"]
     # More sequences would only waste memory: vLLM reserves memory for the logits of all sequences,
     # for example 1 GiB for 1024 sequences with a large vocabulary.
-    flags += ["--max-num-seqs", str(max_seqs), "--tensor-parallel-size", str(len(server.gpus))]
+    flags += ["--max-num-seqs", str(seqs), "--tensor-parallel-size", str(len(server.gpus))]
     return [*flags, "--gpu-memory-utilization", str(server.share)]
 
 

@@ -44,6 +44,9 @@ LOG_TAIL_LINES = 15
 Urls = Mapping[str, tuple[str, ...]]
 """Map from each model to the base URLs of its servers."""
 
+Specs = Callable[[], Sequence[ServerSpec]]
+"""Function that prepares servers and returns their specifications; called only to start them."""
+
 
 @contextmanager
 def in_use(record: Path) -> Iterator[None]:
@@ -67,10 +70,7 @@ def in_use(record: Path) -> Iterator[None]:
 
 @contextmanager
 def shared_servers(
-    record: Path,
-    models: Collection[str],
-    specs: Callable[[], Sequence[ServerSpec]],
-    timeout_s: float,
+    record: Path, models: Collection[str], specs: Specs, timeout_s: float
 ) -> Iterator[Urls]:
     """Yield the base URLs of servers for `models`: those in `record`, or new ones from `specs`.
 
@@ -88,7 +88,7 @@ def shared_servers(
         yield urls
 
 
-def _urls(record: Path, specs: Callable[[], Sequence[ServerSpec]], timeout_s: float) -> Urls:
+def _urls(record: Path, specs: Specs, timeout_s: float) -> Urls:
     """Return the base URLs of all servers of a record once they answer.
 
     Start a supervisor if none is running, and print the lines that it writes meanwhile. Raises
@@ -221,15 +221,6 @@ class _Server:
         )
 
 
-def _may_start(server: _Server, servers: Sequence[_Server]) -> bool:
-    """Return True unless another server is still starting on one of the same GPUs.
-
-    A starting server measures the memory in use, so two must not start on a GPU in parallel.
-    """
-    starting = (other.spec for other in servers if other.guard is not None and not other.up)
-    return not any(set(other.gpus) & set(server.spec.gpus) for other in starting)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Supervise the described servers until no process uses them.
 
@@ -246,9 +237,12 @@ def main(arguments: Sequence[str]) -> int:
             Path(server.spec.log).unlink(missing_ok=True)
         while not _lock(users):
             for server in servers:
+                starting = (each.spec.gpus for each in servers if each.guard and not each.up)
                 if server.guard is not None:
                     server.check(server.guard, timeout_s)
-                elif _may_start(server, servers):
+                # A starting server measures the memory in use, so two must not start on a GPU in
+                # parallel.
+                elif set(server.spec.gpus).isdisjoint(chain.from_iterable(starting)):
                     server.start()
             if not record.exists() and all(server.up for server in servers):
                 keep(record, {"urls": urls})

@@ -22,6 +22,7 @@ from ttsgraph.base.errors import DataError, GraphError
 from ttsgraph.base.files import CHECKSUM, makes, write_bytes
 from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of, wilson
 from ttsgraph.evaluation.found_by import PATTERN
+from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.stages.bookkeeping import BOOKKEEPING, beside
 
@@ -367,6 +368,34 @@ def _explain(error: pandera.errors.SchemaErrors) -> str:
 def _first(rows: Sequence[str], between: str) -> str:
     more = f" and {len(rows) - ROWS_SHOWN} more" if len(rows) > ROWS_SHOWN else ""
     return between.join(rows[:ROWS_SHOWN]) + more
+
+
+def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str) -> None:
+    """Raise DataError if a row of an archive belongs to another method, uses a model outside the
+    cost model's pool, has budget units that differ from the cost model's, or records more dollars
+    than its tokens can cost. The error names the first such row.
+    """
+    for number, row in enumerate(table.to_dict("records")):
+        if problem := _unfit(row, cost, method):
+            raise DataError(f"{where}: row {number}: {problem}")
+
+
+def _unfit(row: Mapping[Any, Any], cost: CostModel, method: str) -> str:
+    if row["method"] != method:
+        return f"expected a candidate of {method}, found one of {row['method']}"
+    graph = CollaborationGraph.from_json(row["graph"])
+    if strangers := {node.model for node in graph.nodes} - set(cost.pool):
+        return f"expected only models in the pool ({', '.join(cost.pool)}), found {min(strangers)}"
+    units = cost.graph_cost(graph)
+    if abs(units - row["budget_units"]) > 1e-6 * abs(units):
+        return f"expected {units:.6g} budget units, found {row['budget_units']:.6g}"
+    prices = [cost.pool[model].price for model in graph.model_counts()]
+    read = max(max(price.prompt, price.cached or 0.0) for price in prices)
+    written = max(max(price.completion, price.reasoning or 0.0) for price in prices)
+    most = (read * row["prompt_tokens"] + written * row["completion_tokens"]) / 1e6
+    if row["dollars"] > most * (1 + 1e-6):
+        return f"expected at most ${most:.4g} for its tokens, found ${row['dollars']:.4g}"
+    return ""
 
 
 def write_table(table: pd.DataFrame, schema: DataFrameSchema, path: Path) -> None:
