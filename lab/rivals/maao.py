@@ -7,7 +7,6 @@ from typing import Any
 from lab.rivals.gptswarm import GPTSwarm
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.answers import Move
-from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.methods.agent_reinforce import AgentUpdates
 from ttsgraph.searching.methods.base import Problem, Results, register, without_insights
@@ -24,6 +23,7 @@ class MaaO(GPTSwarm):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         agent = make_agent(without_insights(problem.agent), self.rng, problem.speak)
+        self.exchanges = agent.exchanges
         self.updates = AgentUpdates(agent, problem.brief)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
@@ -39,10 +39,6 @@ class MaaO(GPTSwarm):
             self.updates.move = Move(reason="gradient step")
         else:
             self.updates.apply(self.distribution)
-
-    def take_exchanges(self) -> list[Exchange]:
-        """Return the agent's new exchanges with a language model."""
-        return self.updates.agent.take_exchanges()
 
     def snapshot(self) -> dict[str, Any]:
         """Return the distribution after this iteration, the reason for its change, and the refused

@@ -17,11 +17,11 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import MeanCost
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.agent.base import Brief, Exchange
+from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.ranking import Ranking
 from ttsgraph.searching.response.calibration import Candidate, latency_along, valued
 from ttsgraph.searching.response.evidence import Evidence, Planned
-from ttsgraph.searching.response.model import ConstantModel, Predictor, ResponseModel
+from ttsgraph.searching.response.model import ConstantModel, ResponseModel
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
@@ -78,8 +78,7 @@ class Proposal:
 class State:
     """State of a search on training and validation questions, with its own `rng`. `texts` are
     questions held out for a test; only their text is read. `rule` has the numbers of questions and
-    candidates of an iteration; if the search `validates` results, the rule stops it. `learns` is
-    True if proposers use the evidence.
+    candidates of an iteration; if the search `validates` results, the rule stops it.
     """
 
     brief: Brief
@@ -90,7 +89,6 @@ class State:
     texts: Sequence[Question] = ()
     rule: SearchSettings = field(default_factory=SearchSettings)
     validates: bool = False
-    learns: bool = True
     evidence: Evidence = field(init=False)
     labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
     """Ranked graph -> the graph's label."""
@@ -103,15 +101,12 @@ class State:
     """Indices of the training questions, shuffled, followed by the indices of the validation
     questions.
     """
-    predictor: Predictor | None = field(init=False, default=None)
 
     ranking: Ranking = field(init=False)
     origins: dict[str, str] = field(init=False, default_factory=dict)
     """Content hash of each graph -> its origin when it was first proposed."""
     dropped: list[str] = field(init=False, default_factory=list)
     """Reason for each proposal that was not allowed to run."""
-    exchanges: list[Exchange] = field(init=False, default_factory=list)
-    """Exchanges of the proposers' agents with language models, in order."""
     iteration: int = field(init=False, default=0)
     stopped_by: str = field(init=False, default="")
 
@@ -152,13 +147,13 @@ class State:
     def pay(self, proposals: Sequence[Proposal]) -> None:
         """Count the new calls of these proposals; a call that several of them make counts once."""
         planned: Planned = {}
-        for each in proposals if self.learns else ():
+        for each in proposals:
             self.calls += self.evidence.new_calls(each.graph, each.places, planned)
             self.evidence.plan(each.graph, each.places, planned)
 
     def learn(self, proposals: Sequence[Proposal]) -> None:
         """Add the evidence of proposals that were run."""
-        for proposal in proposals if self.learns else ():
+        for proposal in proposals:
             graph, ran = proposal.graph, proposal.ran
             self.evidence.add(graph, ran)
             if ran.n_scored:
@@ -179,31 +174,33 @@ class State:
         own = seen is not None and len(seen.questions) >= enough
         return own or not self.evidence.new_calls(graph, self.order)
 
-    def rank(self, samples: int | None = None, watched: int = WATCHED) -> None:
-        """Predict and value the labelled graphs, and keep the `watched` best and the router. Graphs
+    def rank(self, samples: int | None = None, watched: int = WATCHED) -> ResponseModel | None:
+        """Predict and value the labelled graphs, and keep the `watched` best and the router. Return
+        the response model that predicted them, if the settings use one. Graphs
         that were already ranked below the `watched` best are dropped first, and so are graphs over
         a budget of mean cost; of graphs with nearly equal values the cheaper one leads. `samples`
         overrides the number of samples in the settings.
         """
         left = {known.graph for known in self.standings[watched:]} - {self.router}
         self.labels = {graph: label for graph, label in self.labels.items() if graph not in left}
-        if self.settings.uses("response_model"):
-            model: Predictor = self.response(samples)
-        else:
-            model = ConstantModel(self.evidence, tuple(self.brief.cost.pool))
-        self.predictor = model
+        response = self.response(samples) if self.settings.uses("response_model") else None
+        model = response or ConstantModel(self.evidence, tuple(self.brief.cost.pool))
         thrift = 0.0
         if self.brief.budget.of == "mean":
-            self.price(model if isinstance(model, ResponseModel) else self.response())
+            self.price(response or self.response())
             fits = self.brief.budget.fits
             self.labels = {graph: label for graph, label in self.labels.items() if fits(graph)}
             thrift = THRIFT
         limit = self.brief.budget.limit
-        standings = [self.standing(graph, model) for graph in self.labels]
+        known = self.evidence, self.brief.objective, self.latency
+        units = self.brief.cost.graph_cost
+        named = self.labels.items()
+        standings = [valued(graph, model, *known, label, units(graph)) for graph, label in named]
         standings.sort(key=lambda each: thrift * each.units / limit - each.value)
         later = [each for each in standings[watched:] if each.graph == self.router]
         self.standings = standings[:watched] + later
         self.labels = {standing.graph: standing.label for standing in self.standings}
+        return response
 
     def response(
         self, samples: int | None = None, rng: np.random.Generator | None = None
@@ -221,12 +218,6 @@ class State:
         sizes = self.evidence.sizes(self.brief.cost)
         cost = MeanCost(self.brief.cost, model.classes, model.total, model.passing, sizes)
         self.brief = replace(self.brief, budget=replace(self.brief.budget, cost=cost))
-
-    def standing(self, graph: CollaborationGraph, model: Predictor) -> Candidate:
-        """Return a labelled graph as a candidate, valued by a prediction and by its own results."""
-        named = self.labels[graph], self.brief.cost.graph_cost(graph)
-        known = self.evidence, self.brief.objective, self.latency
-        return valued(graph, model, *known, *named)
 
     def latency(self, graph: CollaborationGraph) -> float:
         """Return the seconds that a question takes: as measured, or else the length of the critical

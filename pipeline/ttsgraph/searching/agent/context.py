@@ -99,7 +99,8 @@ def update_tables(
     distribution: GraphDistribution, history: History, brief: Brief, evidence: bool
 ) -> dict[str, list[str]]:
     """Return the tables of the update prompt by name."""
-    latest = sorted(history.latest, key=lambda scored: _rank(scored.value))
+    newest = (each for each in history if each.iteration == history[-1].iteration)
+    latest = sorted(newest, key=lambda scored: _rank(scored.value))
     sampled = {edge for scored in latest for edge in scored.graph.edges}
     edges = sorted(
         edge_probabilities(distribution).items(),

@@ -83,7 +83,8 @@ class HeuristicAgent:
     def __init__(self, rng: np.random.Generator, settings: AgentSettings) -> None:
         self.rng = rng
         self.settings = settings
-        self._exchanges: list[Exchange] = []
+        self.exchanges: list[Exchange] = []
+        """Exchanges with a language model; none for an agent that follows rules."""
         self._aimed: set[Shape] = set()
         self._fits: dict[tuple[int, ...], set[Shape]] = {}
 
@@ -237,14 +238,6 @@ class HeuristicAgent:
             self._fits[ids] = {shape for shape, graph in made if graph and shape_of(graph) == shape}
         return self._fits[ids]
 
-    def take_exchanges(self) -> list[Exchange]:
-        """Return the exchanges with a language model since the last call; empty for an agent that
-        follows rules.
-        """
-        taken = self._exchanges
-        self._exchanges = []
-        return taken
-
     def _credit(self, distribution: GraphDistribution, history: History) -> Move:
         """Raise the probability of each edge and role in the latest graphs if the graphs that
         contain it beat the mean so far, and lower it if they don't (rule R-3). The change depends
@@ -252,7 +245,7 @@ class HeuristicAgent:
         their standard deviation.
         """
         # each value is averaged with the overall mean, so that few questions can't make it extreme
-        values, questions = history.scores()
+        values, questions = scores_of(history)
         mean = np.average(values, weights=questions)
         scores = (values * questions + PRIOR_QUESTIONS * mean) / (questions + PRIOR_QUESTIONS)
         average = scores.mean()
@@ -278,6 +271,14 @@ class HeuristicAgent:
         return Move(reason="credit of edges and roles only (insight 2 is off)")
 
 
+def scores_of(history: History) -> tuple[FloatArray, FloatArray]:
+    """Return the value under the objective (n,) and the number of scored questions (n,) of the n
+    candidates.
+    """
+    values = np.array([each.value for each in history])
+    return values, np.array([each.n_scored for each in history], dtype=float)
+
+
 def fitted_surface(
     history: History, trade: bool
 ) -> Callable[[Sequence[Shape]], tuple[FloatArray, FloatArray]]:
@@ -291,7 +292,7 @@ def fitted_surface(
         columns = [np.ones_like(u), u, v, u**2, v**2]
         return np.stack([*columns, u * v] if trade else columns, axis=1)
 
-    values, questions = history.scores()
+    values, questions = scores_of(history)
     x = features([shape_of(each.graph) for each in history])
     noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, questions)
     mean, spread = np.array(SURFACE)[: x.shape[1]].T

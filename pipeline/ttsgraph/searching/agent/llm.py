@@ -175,7 +175,7 @@ class LLMAgent(HeuristicAgent):
             told = [{"role": message.role, "content": message.content} for message in news]
             spent = done.prompt_tokens, done.completion_tokens, dollars, done.latency_s
             said = stage, attempt, told, done.text, applied, problems
-            self._exchanges.append(base.Exchange(*said, *spent, done.cached))
+            self.exchanges.append(base.Exchange(*said, *spent, done.cached))
             if not again:
                 break
             news = self._sent_back(done.text, problems, estimate_tokens(prompt))

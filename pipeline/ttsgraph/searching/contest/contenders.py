@@ -230,11 +230,10 @@ class Contenders:
                 return
 
     def _votes(self) -> Iterator[Labelled]:
-        most = min(MOST_VOTES, self.brief.budget.max_nodes - 1)
         models = [model for model in self.ranked[:LEADING] if model not in self.brief.greedy]
         for model, stop in product(models, STOPS):
             make = partial(_vote_of, model, stop)
-            largest = self.largest(make, 3, most)
+            largest = self.largest(make, 3, MOST_VOTES)
             for size in {largest, (largest + 1) // 2, 5} if largest else ():
                 if 3 <= size <= largest:
                     yield make(size), f"majority of up to {size} x {model}{words(stop)}"
@@ -341,11 +340,11 @@ def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
     return found
 
 
-def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) -> CollaborationGraph:
+def vote(models: list[str], stop: Stop, then: int = THEN) -> CollaborationGraph:
     """Return a vote in waves. The first wave of a lossless vote is a majority of the voters,
     because fewer votes can't decide it.
     """
-    waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (first, then)
+    waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (FIRST, then)
     plain = topologies.parallel(models, models[0], VOTER)
     return topologies.with_sink(plain, waves=waves, stop=stop)
 

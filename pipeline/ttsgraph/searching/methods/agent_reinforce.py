@@ -14,7 +14,7 @@ from ttsgraph.graphs.distribution import GraphDistribution, theta_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
 from ttsgraph.searching.agent.answers import Move
-from ttsgraph.searching.agent.base import Brief, Exchange, History, scored
+from ttsgraph.searching.agent.base import Brief, History, scored
 from ttsgraph.searching.agent.heuristic import HeuristicAgent, make_agent
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 
@@ -35,7 +35,7 @@ class AgentUpdates:
     def __init__(self, agent: HeuristicAgent, brief: Brief, reason: str = "") -> None:
         self.agent = agent
         self.brief = brief
-        self.history = History()
+        self.history: History = []
         self.iteration = 0
         self.move = Move(reason=reason)
 
@@ -80,11 +80,9 @@ class AgentReinforce(Searcher):
         super().__init__(problem)
         self.as_in_the_paper = problem.settings.way == "paper"
         self.roles = tuple(problem.brief.roles) if problem.agent.uses("roles") else (ASSISTANT,)
-        self.updates = AgentUpdates(
-            make_agent(problem.agent, self.rng, problem.speak),
-            problem.brief,
-            "start: edges into the sink first",
-        )
+        agent = make_agent(problem.agent, self.rng, problem.speak)
+        self.exchanges = agent.exchanges
+        self.updates = AgentUpdates(agent, problem.brief, "start: edges into the sink first")
         self.distribution = self._start()
 
     def _start(self) -> GraphDistribution:
@@ -167,10 +165,6 @@ class AgentReinforce(Searcher):
         a decoding of the distribution.
         """
         return of_loop(iteration, graph in self.updates.proposals)
-
-    def take_exchanges(self) -> list[Exchange]:
-        """Return the agent's exchanges with a language model since the last call."""
-        return self.updates.agent.take_exchanges()
 
     def snapshot(self) -> dict[str, Any]:
         """Return the distribution after this iteration, the reason for its change, and the refused

@@ -41,6 +41,8 @@ class Proposer(ABC):
     """
 
     name: str
+    exchanges: Sequence[Exchange] = ()
+    """Exchanges of the proposer's agent with a language model, in order."""
 
     @abstractmethod
     def ask(self, state: State) -> Sequence[Proposal]:
@@ -48,7 +50,7 @@ class Proposer(ABC):
 
     @abstractmethod
     def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
-        """Learn from proposals that were run, by this proposer or by another one."""
+        """Learn from proposals that were run."""
 
     def results(self, state: State) -> list[Reached]:
         """Return the proposer's results of this iteration, to be validated; none by default."""
@@ -76,12 +78,6 @@ class Proposer(ABC):
     def is_plugin(self) -> bool:
         """True if the proposer comes from outside this project."""
         return type(self).__module__.partition(".")[0] not in ("ttsgraph", "lab")
-
-    def take_exchanges(self) -> list[Exchange]:
-        """Return the exchanges of the proposer's agent with a language model since the last time
-        that this method was called.
-        """
-        return []
 
     def snapshot(self) -> dict[str, Any]:
         """Return plain data to record after each iteration, such as a distribution, or a decision
@@ -172,9 +168,6 @@ class Searcher(Proposer):
         results; None if there is no such result.
         """
         return None
-
-    def begin(self, state: State) -> None:
-        """Prepare the state of the search before anything is run; by default nothing is needed."""
 
     def ask(self, state: State) -> Sequence[Proposal]:
         """Return the graphs to run next on the batch; empty after the last iteration. Raises

@@ -106,16 +106,13 @@ class Forms(Proposer):
             state.labels |= Contenders(state.brief, state.settings.uses("mixes")).adaptive
         if learnt is not None:
             _mix(state, learnt)
-        _route(state, learner)
-        state.rank()
-        if not self.rounds:
-            return
         for number in range(state.settings.rounds):
-            if number:
-                _route(state, learner)
+            _route(state, learner)
+            learnt = state.rank()
+            if not self.rounds:
+                return
+            if number and learnt is not None and _mix(state, learnt):
                 state.rank()
-                if isinstance(state.predictor, ResponseModel) and _mix(state, state.predictor):
-                    state.rank()
             yield round_jobs(state, number)
         _route(state, learner)
         while jobs := _final_jobs(state):

@@ -18,7 +18,6 @@ questions. The loop ends when its calls are used up, or earlier if no screened g
 be better.
 """
 
-import copy
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -43,7 +42,7 @@ from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.response.calibration import Candidate, latency_along, valued
 from ttsgraph.searching.response.model import ResponseModel
-from ttsgraph.searching.state import State
+from ttsgraph.searching.state import Proposal, State
 from ttsgraph.settings.profile import LOOP_SHARE
 
 DRAWS = 96
@@ -205,11 +204,10 @@ class JointReinforce(AgentReinforce):
         done = self.updates.iteration >= LEAST
         return self.problem.calls <= 0 or (done and (self._out or self._result == self.incumbent))
 
-    def begin(self, state: State) -> None:
-        """Give the state a copy of the contest's evidence, to which the loop adds its own."""
+    def ask(self, state: State) -> Sequence[Proposal]:
+        """Return the graphs to run next; the state has the contest's evidence and the loop's."""
         self.state = state
-        state.evidence = copy.deepcopy(self.learnt.evidence)
-        state.learns = True
+        return super().ask(state)
 
     def _refit(self) -> ResponseModel:
         """Return the response model fitted to all evidence; its random numbers depend only on the

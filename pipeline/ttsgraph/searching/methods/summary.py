@@ -58,7 +58,7 @@ class SearchOutcome:
     own: tuple[CollaborationGraph, Feedback] | None = None
 
 
-def found_in(state: State, searcher: Searcher, terms: dict[str, object]) -> SearchOutcome:
+def found_in(state: State, searcher: Searcher) -> SearchOutcome:
     """Return the outcome: the method's best result or the best contender, whichever is expected to
     be better; if the search follows the paper, the method's last result is used instead of its best
     one. Raises RunStopped if nothing could be validated.
@@ -77,7 +77,7 @@ def found_in(state: State, searcher: Searcher, terms: dict[str, object]) -> Sear
     if best is None:
         raise RunStopped(f"no result could be validated ({ranking.error}); run again to continue")
     number, graph = best
-    ended = state.stopped_by or "max_iterations", pd.DataFrame(ranking.rows), terms
+    ended = state.stopped_by or "max_iterations", pd.DataFrame(ranking.rows), terms_of(state)
     known = ranking.p_best(graph), state.origins[graph.content_hash], label
     mine = None if own is None else (own[1], ranking.validated[own[1]])
     return SearchOutcome(graph, number, ranking.validated[graph], *ended, *known, mine)

@@ -16,10 +16,10 @@ class TextGrad(AgentReinforce):
     """
 
     uses_start = False
+    sink_edge = inner_edge = 0.5
     fuser_lead = 0.0
 
-    def __init__(self, problem: Problem, edge_probability: float = 0.5) -> None:
-        self.sink_edge = self.inner_edge = edge_probability
+    def __init__(self, problem: Problem) -> None:
         agent = without_insights(problem.agent)
         super().__init__(replace(problem, agent=agent, start=maximal_counts(problem.brief)))
 
