@@ -144,6 +144,7 @@ def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: B
         evaluated = record_of(len(bench.archive.records), *what, *known)
         bench.archive.append(evaluated, proposal.ran)
         bench.on_record(evaluated)
+        state.error = proposal.ran.error
 
 
 async def learn(
@@ -162,12 +163,11 @@ async def learn(
     finally:
         for exchange in proposer.exchanges[known:]:
             bench.archive.event("agent", iteration=state.iteration, **asdict(exchange))
-    if not state.validates:
-        return Validation()
-    if all(each.failed for each in asked):
+    if state.validates and any(not each.failed for each in asked):
+        return to_validate(state, proposer, asked, bench)
+    if state.validates:
         nothing_learnt(state, asked)
-        return Validation()
-    return to_validate(state, proposer, asked, bench)
+    return Validation()
 
 
 def to_validate(
@@ -181,9 +181,9 @@ def to_validate(
     results = [each for each in reached if may_run(state, proposer, each[1], bench)]
     if not results:
         # a graph without a score ranks last
-        values = [state.brief.objective.value(each.ran) for each in scored]
-        best = int(np.argmax(np.nan_to_num(values, nan=-np.inf)))
-        results = [(state.iteration, scored[best].graph)]
+        value = state.brief.objective.value
+        best = max(scored, key=lambda each: np.nan_to_num(value(each.ran), nan=-np.inf))
+        results = [(state.iteration, best.graph)]
     new: dict[CollaborationGraph, Proposal] = {}
     for number, graph in results:
         found_by = state.credit(graph, proposer.origin(graph, number))
@@ -202,7 +202,6 @@ def conclude(state: State, done: Validation, bench: Bench) -> None:
     known = ranking.validated | {each.graph: each.ran for each in done.proposals}
     ranking.validated |= {each.graph: each.ran for each in done.proposals if not each.failed}
     for number, graph in done.results:
-        ranking.error = known[graph].error
         if graph in ranking.validated:
             before = ranking.best
             ranking.results.append((number, graph))
@@ -219,8 +218,7 @@ def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
     all failed because providers refused every question. Raises RunStopped if questions were lost
     for another reason, such as a failed server, or if nothing was validated before.
     """
-    ranking = state.ranking
-    ranking.error = error = asked[0].ran.error
+    ranking, error = state.ranking, asked[0].ran.error
     if any(each.ran.n_lost for each in asked):
         raise RunStopped(
             f"iteration {state.iteration}: all {len(asked)} candidates failed ({error});"
@@ -284,7 +282,6 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
     await evaluate(state, jobs, bench)
     record(state, jobs, 1, bench)
     ranking = state.ranking
-    ranking.error = jobs[0].ran.error
     ranking.validated |= {job.graph: job.ran for job in jobs if not job.failed}
     state.learn(jobs)
     best, first = state.standings[0], jobs[0].ran

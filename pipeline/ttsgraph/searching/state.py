@@ -89,6 +89,12 @@ class State:
     texts: Sequence[Question] = ()
     rule: SearchSettings = field(default_factory=SearchSettings)
     validates: bool = False
+    questions: Sequence[Question] = field(init=False)
+    """Training questions followed by validation questions; indices refer to this order."""
+    batch: IntArray = field(init=False)
+    """Indices of the training questions that candidates are run on, equal in all iterations."""
+    val_places: IntArray = field(init=False)
+    """Indices of the validation questions."""
     evidence: Evidence = field(init=False)
     labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
     """Ranked graph -> the graph's label."""
@@ -109,27 +115,17 @@ class State:
     """Reason for each proposal that was not allowed to run."""
     iteration: int = field(init=False, default=0)
     stopped_by: str = field(init=False, default="")
+    error: str = field(init=False, default="")
+    """Error of the last evaluation, "" if it had none."""
 
     def __post_init__(self) -> None:
         self.ranking = Ranking(self.brief.objective, self.brief.cost)
-        self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
+        self.questions = [*self.train, *self.val]
+        self.batch = np.arange(min(self.rule.batch, len(self.train)))
+        self.val_places = len(self.train) + np.arange(len(self.val))
+        self.evidence = Evidence(self.questions, self.brief.greedy)
         shuffled = self.rng.permutation(len(self.train))
         self.order = np.concatenate([shuffled, self.val_places]).astype(np.intp)
-
-    @property
-    def questions(self) -> Sequence[Question]:
-        """Training questions followed by validation questions; indices refer to this order."""
-        return self.evidence.questions
-
-    @property
-    def batch(self) -> IntArray:
-        """Indices of the training questions that candidates are run on, equal in all iterations."""
-        return np.arange(min(self.rule.batch, len(self.train)))
-
-    @property
-    def val_places(self) -> IntArray:
-        """Indices of the validation questions."""
-        return len(self.train) + np.arange(len(self.val))
 
     def credit(self, graph: CollaborationGraph, found_by: str) -> str:
         """Return the recorded origin of a graph; record `found_by` if the graph is new. Graphs that

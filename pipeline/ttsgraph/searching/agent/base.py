@@ -46,6 +46,9 @@ def scored(
     return ScoredGraph(graph, *score, iteration, feedback.latency_s, feedback.results)
 
 
+Results = Sequence[tuple[CollaborationGraph, Feedback]]
+"""Graphs with their feedback."""
+
 History = list[ScoredGraph]
 """Candidates in the order in which they were reported."""
 

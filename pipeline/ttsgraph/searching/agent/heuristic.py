@@ -17,8 +17,9 @@ no target shape; and without insight 3 width and depth never change together.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Chat
+from ttsgraph.searching.agent import base
 from ttsgraph.searching.agent.answers import Move, logits_of
 from ttsgraph.searching.agent.base import Brief, Counts, Exchange, History, Preference, Trial
 from ttsgraph.settings.profile import AgentSettings
@@ -76,8 +78,9 @@ class HeuristicAgent:
     subclass that asks a language model (llm.py) blocks until the model answers, so callers inside
     an event loop run agents in a thread.
 
-    The agent owns `rng`. It remembers the shapes that it has targeted, so that a shape is not
-    targeted again if its graph was trimmed to another shape.
+    The agent owns `rng`. It remembers the feedback of all iterations, what it did last (`move`),
+    and the shapes that it has targeted, so that a shape is not targeted again if its graph was
+    trimmed to another shape.
     """
 
     def __init__(self, rng: np.random.Generator, settings: AgentSettings) -> None:
@@ -85,8 +88,30 @@ class HeuristicAgent:
         self.settings = settings
         self.exchanges: list[Exchange] = []
         """Exchanges with a language model; none for an agent that follows rules."""
+        self.history: History = []
+        self.iteration = 0
+        self.move = Move()
         self._aimed: set[Shape] = set()
         self._fits: dict[tuple[int, ...], set[Shape]] = {}
+
+    @property
+    def proposals(self) -> list[CollaborationGraph]:
+        """Graph that the agent wants to try next, if there is one."""
+        return [] if self.move.graph is None else [self.move.graph]
+
+    def report(self, results: base.Results, brief: Brief) -> None:
+        """Add the feedback of an iteration to the history."""
+        self.iteration += 1
+        known = self.iteration, brief.objective
+        self.history += [base.scored(*result, *known) for result in results]
+
+    def act(self, distribution: GraphDistribution, brief: Brief) -> None:
+        """Change a distribution in response to the history, and keep what else it did as `move`."""
+        self.move = self.update(distribution, self.history, brief)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the reason for the last change of the distribution, and the refused edits."""
+        return {"reason": self.move.reason, "refused": [*self.move.refused]}
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
         """Rank models for stage 1: first the strongest family, then all other models, each group in
@@ -202,16 +227,15 @@ class HeuristicAgent:
             start = max(even, default=(1, 1))
             self._aimed.add(start)
             return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
-        predict = fitted_surface(history, trade)
         seen = {shape_of(each.graph) for each in history}
         tried = sorted(seen & fitting) or [(1, 1)]
-        means, _ = predict(tried)
+        means, _ = predicted(tried, history, trade)
         best = tried[int(means.argmax())]
         value = float(means.max())
         width, depth = best
         fresh = sorted(fitting & neighbours(best, trade) - seen - self._aimed)
         if fresh:
-            mean, spread = predict(fresh)
+            mean, spread = predicted(fresh, history, trade)
             hopes = mean + HOPE * spread
             if hopes.max() > value:
                 chosen = fresh[int(hopes.argmax())]
@@ -279,12 +303,12 @@ def scores_of(history: History) -> tuple[FloatArray, FloatArray]:
     return values, np.array([each.n_scored for each in history], dtype=float)
 
 
-def fitted_surface(
-    history: History, trade: bool
-) -> Callable[[Sequence[Shape]], tuple[FloatArray, FloatArray]]:
-    """Return a function that predicts the means (k,) and standard deviations (k,) of the values of
-    k shapes. The function is a Bayesian linear regression of value on log2 of width and depth, on
-    the squares of the two and, with `trade`, on their product.
+def predicted(
+    shapes: Sequence[Shape], history: History, trade: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Return the predicted means (k,) and standard deviations (k,) of the values of k shapes, by a
+    Bayesian linear regression of value on log2 of width and depth, on the squares of the two and,
+    with `trade`, on their product.
     """
 
     def features(shapes: Sequence[Shape]) -> FloatArray:
@@ -299,13 +323,9 @@ def fitted_surface(
     mean[0] = np.average(values, weights=1 / noise)
     covariance = np.linalg.inv(np.diag(spread**-2) + (x / noise[:, None]).T @ x)
     weights = covariance @ (mean / spread**2 + x.T @ (values / noise))
-
-    def predict(shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
-        at = features(shapes)
-        spreads = np.sqrt(np.einsum("ij,jk,ik->i", at, covariance, at))
-        return (at @ weights).round(DIGITS), spreads.round(DIGITS)
-
-    return predict
+    at = features(shapes)
+    spreads = np.sqrt(np.einsum("ij,jk,ik->i", at, covariance, at))
+    return (at @ weights).round(DIGITS), spreads.round(DIGITS)
 
 
 def best_sink_role(history: History, roles: Sequence[str]) -> str:

@@ -25,13 +25,11 @@ from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent.base import Brief, Counts, Exchange
+from ttsgraph.searching.agent.base import Results as Results
 from ttsgraph.searching.ranking import Reached
 from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.searching.state import ContestResult, Proposal, State
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
-
-Results = Sequence[tuple[CollaborationGraph, Feedback]]
-"""Graphs with their feedback."""
 
 
 class Proposer(ABC):
@@ -208,14 +206,6 @@ class Searcher(Proposer):
         is new.
         """
         return of_loop(iteration)
-
-
-def without_insights(agent: AgentSettings) -> AgentSettings:
-    """Return agent settings without the paper's insights and rules of test-time scaling, and
-    without the nodes' evidence: the rivals of Agent-REINFORCE have none of these.
-    """
-    ours = ("insight_1", "insight_2", "insight_3", "scaling_rules", "evidence")
-    return agent.model_copy(update={"without": (*agent.without, *ours)})
 
 
 SEARCHERS: dict[str, type[Searcher]] = {}

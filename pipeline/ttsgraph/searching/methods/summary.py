@@ -75,7 +75,7 @@ def found_in(state: State, searcher: Searcher) -> SearchOutcome:
     if leader and (own is None or not ranking.replaces(own[1], leader.graph, presumed)):
         best, label = (0, leader.graph), leader.label
     if best is None:
-        raise RunStopped(f"no result could be validated ({ranking.error}); run again to continue")
+        raise RunStopped(f"no result could be validated ({state.error}); run again to continue")
     number, graph = best
     ended = state.stopped_by or "max_iterations", pd.DataFrame(ranking.rows), terms_of(state)
     known = ranking.p_best(graph), state.origins[graph.content_hash], label

@@ -65,7 +65,7 @@ class WarmReinforce(AgentReinforce):
         super().__init__(problem)
         self._trials = self._newcomer_trials(archived)
         self._adopted: bool | None = None  # None while trials are left
-        self.updates.move = Move(reason=f"trials of {', '.join(newcomers)} first")
+        self.agent.move = Move(reason=f"trials of {', '.join(newcomers)} first")
 
     def stop_rule(self, research: ResearchSettings) -> SearchSettings:
         """Return the stop rule of the loop: iterations and patience count from the end of the
@@ -135,7 +135,7 @@ class WarmReinforce(AgentReinforce):
         if self._adopted:
             super().learn(results)
             return
-        self.updates.report(results)
+        self.agent.report(results, self.problem.brief)
         if not self._trials:
             self._settle()
 
@@ -143,7 +143,7 @@ class WarmReinforce(AgentReinforce):
         """Adopt the models of the best trial with a new model. Finish the search instead if the
         last found graph is at least as good or couldn't be scored.
         """
-        tried = self.updates.history
+        tried = self.agent.history
         before = next((each.value for each in tried if each.graph == self.last), None)
         new = set(self.newcomers)
         mixed = [each for each in tried if new & set(each.graph.model_counts())]
@@ -156,13 +156,13 @@ class WarmReinforce(AgentReinforce):
         else:
             self._adopted = True
             self.distribution = self.around(best.graph)
-            self.updates.history = [best]
+            self.agent.history = [best]
             against = "which may not run now" if before is None else f"{before:.3f}"
             why = (
                 f"a trial of a newcomer has {best.value:.3f}, the graph found last {against}: its"
                 " models are taken over"
             )
-        self.updates.move = Move(reason=why)
+        self.agent.move = Move(reason=why)
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
         """Return the origin as in the loop, except for the last found graph, which was given."""
@@ -182,7 +182,7 @@ class WarmReinforce(AgentReinforce):
         """
         if self._adopted:
             return super().result()
-        return self.last or max(self.updates.history, key=_worth).graph
+        return self.last or max(self.agent.history, key=_worth).graph
 
 
 def _worth(trial: ScoredGraph) -> tuple[float, int]:
