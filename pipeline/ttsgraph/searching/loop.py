@@ -224,15 +224,14 @@ def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
             f"iteration {state.iteration}: all {len(asked)} candidates failed ({error});"
             " computed results are kept; run again to continue"
         )
-    last = [graph for _, graph in ranking.results[-1:]]
-    graphs = [*last, *(leader.graph for leader in state.standings)]
-    graph = next((each for each in graphs if each in ranking.validated), None)
-    if graph is None:
+    known = [graph for _, graph in ranking.results[-1:]]
+    known += [each.graph for each in state.standings if each.graph in ranking.validated]
+    if not known:
         raise RunStopped(
             f"iteration {state.iteration}: every question was refused for all candidates ({error});"
             " try other models or another prompt"
         )
-    ranking.add_row(state.iteration, [], graph, ranking.validated[graph])
+    ranking.add_row(state.iteration, [], known[0], ranking.validated[known[0]])
 
 
 def began(state: State, validating: Sequence[Proposal], bench: Bench) -> None:

@@ -14,7 +14,6 @@ from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import least_cost
-from ttsgraph.models.client import Usage
 
 Edge = tuple[int, int]
 
@@ -169,15 +168,6 @@ class Exchange:
     dollars: float
     seconds: float
     cached: bool
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens and dollars; an answer from the call cache was paid for earlier, so it spends
-        nothing.
-        """
-        tokens = self.prompt_tokens, self.completion_tokens
-        spent = 0.0 if self.cached else self.dollars
-        return Usage(*tokens, self.dollars, spent, 1, int(self.cached))
 
 
 def family_size_trials(brief: Brief) -> list[Counts]:

@@ -106,7 +106,12 @@ class LLMAgent(HeuristicAgent):
             settings = settings.model_copy(
                 update={"without": (*settings.without, "insight_2", "insight_3")}
             )
-            notes = [_votes_instead(brief.reading, without_call), *notes]
+            instead = (
+                f"On these models calls that read answers lose: {brief.reading}. So give the calls"
+                " no edges between each other, and let a node without a call of its own"
+                f" ({' or '.join(without_call)}) join as many of them as the budget allows."
+            )
+            notes = [instead, *notes]
         tables = {
             **context.update_tables(distribution, history, brief, settings.uses("evidence")),
             "pool": context.pool_table(brief, models),
@@ -194,15 +199,6 @@ class LLMAgent(HeuristicAgent):
         while text and estimate_tokens(text) > room - estimate_tokens(again):
             text = text[: len(text) * 3 // 4]
         return [Message("assistant", text or "(no answer)"), Message("user", again)]
-
-
-def _votes_instead(reading: str, without_call: Sequence[str]) -> str:
-    """Return advice for models whose calls perform worse when they read other answers."""
-    return (
-        f"On these models calls that read answers lose: {reading}. So give the calls no edges"
-        " between each other, and let a node without a call of its own"
-        f" ({' or '.join(without_call)}) join as many of them as the budget allows."
-    )
 
 
 def _example(distribution: GraphDistribution, kind: type[answers.Update]) -> str:

@@ -308,9 +308,9 @@ def _together(models: Sequence[str], sink: str, role: str) -> Labelled:
     return topologies.parallel(models, sink, role), label
 
 
-def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
-    """Return small graphs within the budget, each with its label, the most informative first. They
-    measure how much a vote, a refinement and a fusion gain for the leading models.
+def probes(contenders: Contenders) -> list[CollaborationGraph]:
+    """Return small graphs within the budget, the most informative first. They measure how much a
+    vote, a refinement and a fusion gain for the leading models.
     """
     ranked, cheapest, roles = contenders.ranked, contenders.cheapest, contenders.sinks
     greedy = contenders.brief.greedy
@@ -333,11 +333,9 @@ def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
         tried.append([topologies.parallel(ranked[:2], best)])
     if len(ranked) > 2 and VOTER in roles:
         tried.append([topologies.parallel(ranked[:3], best, VOTER)])
-    fitting = (next(filter(contenders.fits, graphs), None) for graphs in tried)
-    found = dict.fromkeys((graph for graph in fitting if graph is not None), "probe")
-    if not contenders.mixes:
-        found = {graph: label for graph, label in found.items() if len(graph.model_counts()) == 1}
-    return found
+    fitting = dict.fromkeys(next(filter(contenders.fits, graphs), None) for graphs in tried)
+    found = [graph for graph in fitting if graph is not None]
+    return [graph for graph in found if contenders.mixes or len(graph.model_counts()) == 1]
 
 
 def vote(models: list[str], stop: Stop, then: int = THEN) -> CollaborationGraph:

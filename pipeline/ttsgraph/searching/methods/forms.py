@@ -209,10 +209,10 @@ def _branches(state: State) -> dict[CollaborationGraph, FloatArray]:
 
 def _probing(state: State, contenders: Contenders) -> list[GraphAt]:
     places = state.order[: state.settings.block]
-    labels = probes(contenders)
+    graphs = probes(contenders)
     most = PROBE_SHARE * state.settings.calls
-    chosen = shortlist(dict.fromkeys(labels, 0.0), state.evidence, places, len(labels), most)
-    state.labels |= {graph: labels[graph] for graph in chosen if graph not in state.labels}
+    chosen = shortlist(dict.fromkeys(graphs, 0.0), state.evidence, places, len(graphs), most)
+    state.labels |= {graph: "probe" for graph in chosen if graph not in state.labels}
     return [(graph, places) for graph in chosen]
 
 
