@@ -171,22 +171,21 @@ class State:
         return own or not self.evidence.new_calls(graph, self.order)
 
     def rank(self, samples: int | None = None, watched: int = WATCHED) -> ResponseModel | None:
-        """Predict and value the labelled graphs, and keep the `watched` best and the router. Return
-        the response model that predicted them, if the settings use one. Graphs
-        that were already ranked below the `watched` best are dropped first, and so are graphs over
-        a budget of mean cost; of graphs with nearly equal values the cheaper one leads. `samples`
-        overrides the number of samples in the settings.
+        """Predict and value the labelled graphs, and keep the `watched` best and the router; return
+        the response model, if the settings use one. Graphs that were already ranked below the
+        `watched` best are dropped first, and so are graphs over a budget of mean cost; of graphs
+        with nearly equal values the cheaper one leads. `samples` overrides the number of samples in
+        the settings.
         """
         left = {known.graph for known in self.standings[watched:]} - {self.router}
         self.labels = {graph: label for graph, label in self.labels.items() if graph not in left}
         response = self.response(samples) if self.settings.uses("response_model") else None
         model = response or ConstantModel(self.evidence, tuple(self.brief.cost.pool))
-        thrift = 0.0
+        thrift = THRIFT if self.brief.budget.of == "mean" else 0.0
         if self.brief.budget.of == "mean":
             self.price(response or self.response())
             fits = self.brief.budget.fits
             self.labels = {graph: label for graph, label in self.labels.items() if fits(graph)}
-            thrift = THRIFT
         limit = self.brief.budget.limit
         known = self.evidence, self.brief.objective, self.latency
         units = self.brief.cost.graph_cost

@@ -101,11 +101,6 @@ class Brief:
         return self.budget.cost
 
     @property
-    def joint(self) -> bool:
-        """True if latency counts as well as accuracy."""
-        return self.objective.joint
-
-    @property
     def affordable(self) -> list[str]:
         """Models for which a single call is within the budget, in the pool's order."""
         most = self.budget.fixed_limit

@@ -127,7 +127,7 @@ class HeuristicAgent:
             return Preference(tuple(shuffled), "random order (insight 1 is off)")
         tried = {tuple(t.counts.items()): t.score for t in trials if not math.isnan(t.score)}
         once = {model: brief.single_scores.get(model, 0.0) for model in models}
-        if brief.joint:  # accuracy isn't the scale of the trials if latency counts
+        if brief.objective.joint:  # accuracy isn't the scale of the trials if latency counts
             once = {model: tried.get(((model, 1),), 0.0) for model in models}
         families: dict[str, list[float]] = defaultdict(list)
         for model in models:
@@ -144,7 +144,7 @@ class HeuristicAgent:
             promise[model] = once[model] + gain * 2 * (1 - 0.5**doublings)
         ranked = sorted(models, key=lambda m: (brief.cost.pool[m].family != best, -promise[m]))
         shown = ", ".join(f"{m} {promise[m]:.3f}" for m in ranked)
-        what = "value" if brief.joint else "accuracy"
+        what = "value" if brief.objective.joint else "accuracy"
         why = f"family {best} first; promised {what} within the budget: {shown}"
         return Preference(tuple(ranked), why)
 

@@ -140,7 +140,7 @@ class LLMAgent(HeuristicAgent):
             "task": brief.task,
             "budget": f"{brief.budget.limit:g}",
             "metric": brief.cost.metric,
-            "joint": brief.joint,
+            "joint": brief.objective.joint,
             "weight": f"{brief.objective.weight:g}",
             "half_s": f"{brief.objective.half_s:g}",
             "agent": _switches(self.settings),
