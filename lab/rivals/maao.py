@@ -7,10 +7,9 @@ from typing import Any
 from lab.rivals.gptswarm import GPTSwarm
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.answers import Move
-from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.agent.heuristic import make_agent
-from ttsgraph.searching.methods.agent_reinforce import AgentUpdates
-from ttsgraph.searching.methods.base import Problem, Results, register, without_insights
+from ttsgraph.searching.methods.base import Problem, Results, register
+from ttsgraph.searching.methods.textgrad import without_insights
 
 
 @register("maao")
@@ -23,29 +22,25 @@ class MaaO(GPTSwarm):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        agent = make_agent(without_insights(problem.agent), self.rng, problem.speak)
-        self.updates = AgentUpdates(agent, problem.brief)
+        self.agent = make_agent(without_insights(problem.agent), self.rng, problem.speak)
+        self.exchanges = self.agent.exchanges
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return the agent's proposals, if any, and draws from the distribution."""
-        graphs = self.updates.proposals
+        graphs = self.agent.proposals
         return graphs + super().propose(count - len(graphs))
 
     def learn(self, results: Results) -> None:
         """Take a gradient step, or apply the legal part of the agent's edits."""
-        self.updates.report(results)
-        if self.updates.iteration % 2:
+        self.agent.report(results, self.problem.brief)
+        if self.agent.iteration % 2:
             super().learn(results)
-            self.updates.move = Move(reason="gradient step")
+            self.agent.move = Move(reason="gradient step")
         else:
-            self.updates.apply(self.distribution)
-
-    def take_exchanges(self) -> list[Exchange]:
-        """Return the agent's new exchanges with a language model."""
-        return self.updates.agent.take_exchanges()
+            self.agent.act(self.distribution, self.problem.brief)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the distribution after this iteration, the reason for its change, and the refused
         edits.
         """
-        return super().snapshot() | self.updates.snapshot()
+        return super().snapshot() | self.agent.snapshot()

@@ -152,7 +152,7 @@ class Laboratory:
         questions: dict[str, list[Question]],
     ) -> Start:
         contest = contest_of(brief, questions, settings, cell.seed)
-        await run(contest, [Forms()], Bench(environment.with_node_grades()))
+        await run(contest, Forms(), Bench(environment.with_node_grades()))
         contenders = tuple(contest.standings[: settings.kept])
         counts = contenders[0].graph.model_counts()
         return Start(brief.single_scores, counts, ledger, contenders, contest.learnt())

@@ -29,7 +29,7 @@ from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import SEARCHERS, searcher_class
 from ttsgraph.searching.methods.base import Problem, Results, Searcher
-from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce
+from ttsgraph.searching.methods.warm import WarmReinforce
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks.base import Question
@@ -182,7 +182,7 @@ def test_what_may_not_run_is_dropped_counted_and_never_run(monkeypatch):
 def warm_from(champion: CollaborationGraph, brief: Brief) -> WarmReinforce:
     """A re-search of a champion, when `b` joins."""
     problem = replace(problem_of(brief), start={})
-    return WarmReinforce(problem, LastSearch(champion, (), ("b",)))
+    return WarmReinforce(problem, champion, (), ("b",))
 
 
 def test_what_a_contest_admitted_by_its_mean_cost_stands_in_a_re_search():

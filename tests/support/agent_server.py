@@ -94,8 +94,8 @@ def guided_search(
             speak = speaker(CachedClient(endpoint, cache), agent, "r1", PRICE)
             problem = Problem(BRIEF, wanted, agent, {"small": 6}, 0, speak)
             searcher = searcher_class("agent_reinforce").of(problem)
-            found, state = await find(searcher, wanted, bench, asked[:24], asked[24:])
-            return Guided(found, archive, state.exchanges)
+            found, _ = await find(searcher, wanted, bench, asked[:24], asked[24:])
+            return Guided(found, archive, [*searcher.exchanges])
 
     with closing(CallCache(folder / "calls")) as cache:
         return asyncio.run(run(cache))

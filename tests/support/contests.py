@@ -11,5 +11,5 @@ from ttsgraph.searching.state import State
 
 def compete(state: State, environment: Evaluator, rounds: bool = True) -> list[Candidate]:
     """Run all forms, or without `rounds` the probes alone; return the candidates, best first."""
-    asyncio.run(run(state, [Forms(rounds)], Bench(environment)))
+    asyncio.run(run(state, Forms(rounds), Bench(environment)))
     return state.standings

@@ -1,8 +1,8 @@
-"""The loop of every search: proposers propose graphs, legal graphs are run and recorded, proposers
-learn from the feedback, and their results are validated (docs/how-it-works.md).
+"""The loop of every search: a proposer proposes graphs, legal graphs are run and recorded, the
+proposer learns from the feedback, and its results are validated (docs/how-it-works.md).
 
-The pool, budget, questions, batch, stop rule and selection rule are the same for all proposers.
-Proposers never see the validation scores of their results. So the results of an iteration are
+The pool, budget, questions, batch, stop rule and selection rule are the same for all proposers. A
+proposer never sees the validation scores of its results. So the results of an iteration are
 validated in parallel with the next iteration's candidates, which keeps the servers busy. Only if
 the search may end after a validation does the next iteration wait for it, so that no calls are made
 for an iteration that never takes place.
@@ -12,6 +12,7 @@ earlier calls from the call cache.
 """
 
 import asyncio
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -48,7 +49,7 @@ class Bench:
 @dataclass(frozen=True, slots=True)
 class Validation:
     """Iteration whose results are to be validated: the accuracies of its candidates, the results,
-    proposals to run the results that have not been validated yet, and the proposers' notes.
+    proposals to run the results that have not been validated yet, and the proposer's notes.
     """
 
     iteration: int = 0
@@ -58,45 +59,44 @@ class Validation:
     snapshot: Mapping[str, Any] = field(default_factory=dict)
 
 
-async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None:
+async def run(state: State, proposer: Proposer, bench: Bench) -> None:
     """Run proposals until there are none left or the stop rule ends the search. Raises RunStopped
     if all candidates of an iteration failed and the search can't continue (see `nothing_learnt`).
     """
     waiting = Validation()
     while True:
-        if waiting.results and (not waiting.proposals or stop_reason(state, proposers, waiting)):
+        if waiting.results and (not waiting.proposals or stop_reason(state, proposer, waiting)):
             await evaluate(state, waiting.proposals, bench)
             conclude(state, waiting, bench)
-            state.stopped_by = stop_reason(state, proposers, waiting)
+            state.stopped_by = stop_reason(state, proposer, waiting)
             waiting = Validation()
             if state.stopped_by:
                 return
         state.iteration += 1
         began(state, waiting.proposals, bench)
-        asked = [each for proposer in proposers for each in legal(state, proposer, bench)]
+        asked = legal(state, proposer, bench)
         state.pay(asked)
-        # Candidates come first, because proposers need their feedback for the next iteration.
+        # Candidates come first, because the proposer needs their feedback for the next iteration.
         await evaluate(state, [*asked, *waiting.proposals], bench)
         conclude(state, waiting, bench)
         if not asked:
-            if waiting.results:
-                state.stopped_by = stop_reason(state, proposers, waiting)
+            state.stopped_by = stop_reason(state, proposer, waiting)
             return
-        waiting = await learn(state, proposers, asked, bench)
+        waiting = await learn(state, proposer, asked, bench)
 
 
-def stop_reason(state: State, proposers: Sequence[Proposer], last: Validation) -> str:
+def stop_reason(state: State, proposer: Proposer, last: Validation) -> str:
     """Return why the search ends after the iteration `last`; "" if it continues. Until the
     iteration's results are ranked, none of them is assumed to beat all earlier ones.
     """
-    if any(proposer.finished for proposer in proposers):
+    if proposer.finished:
         return "finished"
     waited = last.iteration - state.ranking.improved
     return "patience" if waited >= state.rule.patience else ""
 
 
 def legal(state: State, proposer: Proposer, bench: Bench) -> list[Proposal]:
-    """Return a proposer's legal proposals; if none is legal, return only the first one, with the
+    """Return the proposer's legal proposals; if none is legal, return only the first one, with the
     cheapest single call as its graph.
     """
     proposals = proposer.ask(state)
@@ -144,60 +144,53 @@ def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: B
         evaluated = record_of(len(bench.archive.records), *what, *known)
         bench.archive.append(evaluated, proposal.ran)
         bench.on_record(evaluated)
+        state.error = proposal.ran.error
 
 
 async def learn(
-    state: State, proposers: Sequence[Proposer], asked: Sequence[Proposal], bench: Bench
+    state: State, proposer: Proposer, asked: Sequence[Proposal], bench: Bench
 ) -> Validation:
-    """Record evaluations, pass them to the proposers, and return the results to validate. Raises
+    """Record evaluations, pass them to the proposer, and return the results to validate. Raises
     RunStopped if all candidates failed and the search can't continue (see `nothing_learnt`).
     """
     record(state, asked, state.iteration, bench)
     state.learn(asked)
-    for proposer in proposers:
-        try:
-            # This runs in a thread because an agent that asks a language model blocks until the
-            # answer arrives, and its request runs on this event loop.
-            await asyncio.to_thread(proposer.tell, state, asked)
-        finally:
-            for exchange in proposer.take_exchanges():
-                state.exchanges.append(exchange)
-                bench.archive.event("agent", iteration=state.iteration, **asdict(exchange))
-    if not state.validates:
-        return Validation()
-    if all(each.failed for each in asked):
+    known = len(proposer.exchanges)
+    try:
+        # This runs in a thread because an agent that asks a language model blocks until the answer
+        # arrives, and its request runs on this event loop.
+        await asyncio.to_thread(proposer.tell, state, asked)
+    finally:
+        for exchange in proposer.exchanges[known:]:
+            bench.archive.event("agent", iteration=state.iteration, **asdict(exchange))
+    if state.validates and any(not each.failed for each in asked):
+        return to_validate(state, proposer, asked, bench)
+    if state.validates:
         nothing_learnt(state, asked)
-        return Validation()
-    return to_validate(state, proposers, asked, bench)
+    return Validation()
 
 
 def to_validate(
-    state: State, proposers: Sequence[Proposer], asked: Sequence[Proposal], bench: Bench
+    state: State, proposer: Proposer, asked: Sequence[Proposal], bench: Bench
 ) -> Validation:
-    """Return what to validate after an iteration that the proposers have learned from. If none of a
-    proposer's results may run, the iteration's best candidate replaces them.
+    """Return what to validate after an iteration that the proposer has learned from. If none of its
+    results may run, the iteration's best candidate replaces them.
     """
-    scored = [(each.graph, each.ran) for each in asked if not each.failed]
-    results: list[Reached] = []
+    scored = [each for each in asked if not each.failed]
+    reached = proposer.results(state)
+    results = [each for each in reached if may_run(state, proposer, each[1], bench)]
+    if not results:
+        # a graph without a score ranks last
+        value = state.brief.objective.value
+        best = max(scored, key=lambda each: np.nan_to_num(value(each.ran), nan=-np.inf))
+        results = [(state.iteration, best.graph)]
     new: dict[CollaborationGraph, Proposal] = {}
-    snapshot: dict[str, Any] = {}
-    for proposer in proposers:
-        reached = proposer.results(state)
-        own = [each for each in reached if may_run(state, proposer, each[1], bench)]
-        if reached and not own:
-            # a graph without a score ranks last
-            values = [state.brief.objective.value(seen) for _, seen in scored]
-            best = int(np.argmax(np.nan_to_num(values, nan=-np.inf)))
-            own = [(state.iteration, scored[best][0])]
-        for number, graph in own:
-            found_by = state.credit(graph, proposer.origin(graph, number))
-            if graph not in state.ranking.validated:
-                job = Proposal(graph, state.val_places, "val", found_by, proposer.name)
-                new.setdefault(graph, job)
-        results += own
-        snapshot |= proposer.snapshot()
-    scores = [seen.accuracy for _, seen in scored]
-    return Validation(state.iteration, scores, results, [*new.values()], snapshot)
+    for number, graph in results:
+        found_by = state.credit(graph, proposer.origin(graph, number))
+        if graph not in state.ranking.validated:
+            new[graph] = Proposal(graph, state.val_places, "val", found_by, proposer.name)
+    scores = [each.ran.accuracy for each in scored]
+    return Validation(state.iteration, scores, results, [*new.values()], proposer.snapshot())
 
 
 def conclude(state: State, done: Validation, bench: Bench) -> None:
@@ -206,20 +199,16 @@ def conclude(state: State, done: Validation, bench: Bench) -> None:
         return
     record(state, done.proposals, done.iteration, bench)
     ranking = state.ranking
-    fresh = {each.graph: each for each in done.proposals}
+    known = ranking.validated | {each.graph: each.ran for each in done.proposals}
+    ranking.validated |= {each.graph: each.ran for each in done.proposals if not each.failed}
     for number, graph in done.results:
-        ran = fresh.get(graph)
-        validation = ranking.validated[graph] if ran is None else ran.ran
-        ranking.error = validation.error
-        if ran is not None and ran.failed:
-            continue
-        before = ranking.best
-        ranking.validated[graph] = validation
-        ranking.results.append((number, graph))
-        if ranking.best != before:
-            score = validation.accuracy, *validation.interval
-            bench.publish(BestScore(*score, f"iteration {number}"))
-    ranking.add_row(done.iteration, done.scores, graph, validation)
+        if graph in ranking.validated:
+            before = ranking.best
+            ranking.results.append((number, graph))
+            if ranking.best != before:
+                score = known[graph].accuracy, *known[graph].interval
+                bench.publish(BestScore(*score, f"iteration {number}"))
+    ranking.add_row(done.iteration, done.scores, graph, known[graph])
     told = {"iteration": done.iteration, "result": graph.to_dict(), **done.snapshot}
     bench.archive.event("iteration", **told)
 
@@ -229,22 +218,20 @@ def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
     all failed because providers refused every question. Raises RunStopped if questions were lost
     for another reason, such as a failed server, or if nothing was validated before.
     """
-    ranking = state.ranking
-    ranking.error = error = asked[0].ran.error
+    ranking, error = state.ranking, asked[0].ran.error
     if any(each.ran.n_lost for each in asked):
         raise RunStopped(
             f"iteration {state.iteration}: all {len(asked)} candidates failed ({error});"
             " computed results are kept; run again to continue"
         )
-    last = [graph for _, graph in ranking.results[-1:]]
-    graphs = [*last, *(leader.graph for leader in state.standings)]
-    graph = next((each for each in graphs if each in ranking.validated), None)
-    if graph is None:
+    known = [graph for _, graph in ranking.results[-1:]]
+    known += [each.graph for each in state.standings if each.graph in ranking.validated]
+    if not known:
         raise RunStopped(
             f"iteration {state.iteration}: every question was refused for all candidates ({error});"
             " try other models or another prompt"
         )
-    ranking.add_row(state.iteration, [], graph, ranking.validated[graph])
+    ranking.add_row(state.iteration, [], known[0], ranking.validated[known[0]])
 
 
 def began(state: State, validating: Sequence[Proposal], bench: Bench) -> None:
@@ -271,35 +258,33 @@ async def find(
     for the same reasons as `run`, or if nothing could be validated.
     """
     problem = searcher.problem
-    state = State(problem.brief, train, val, rule=rule, validates=True, learns=False)
+    state = State(problem.brief, train, val, rule=rule, validates=True)
     state.standings = [*problem.contenders]
-    searcher.begin(state)
-    terms = terms_of(state)
-    bench.archive.event("terms", **terms)
+    if problem.learnt is not None:
+        state.evidence = copy.deepcopy(problem.learnt.evidence)
+    bench.archive.event("terms", **terms_of(state))
     if state.standings:
         await validate_contenders(state, searcher, bench)
-    if state.standings and searcher.finished:
-        state.stopped_by = "finished"
-    else:
-        await run(state, [searcher], bench)
+    if not state.stopped_by:
+        await run(state, searcher, bench)
     if state.dropped:
         dropped = f"dropped {counted(len(state.dropped), 'proposed graph')}"
         bench.publish(f"{dropped}; reason for the first: {state.dropped[0]}")
-    return found_in(state, searcher, terms), state
+    return found_in(state, searcher), state
 
 
 async def validate_contenders(state: State, searcher: Searcher, bench: Bench) -> None:
-    """Run the contenders on the validation questions, and pass the feedback to the method."""
+    """Run the contenders on the validation questions; the search ends if its method is finished."""
     graphs = [leader.graph for leader in state.standings]
     places = state.val_places
     jobs = [Proposal(g, places, "val", state.credit(g, CONTEST), searcher.name) for g in graphs]
     await evaluate(state, jobs, bench)
     record(state, jobs, 1, bench)
     ranking = state.ranking
-    ranking.error = jobs[0].ran.error
     ranking.validated |= {job.graph: job.ran for job in jobs if not job.failed}
     state.learn(jobs)
     best, first = state.standings[0], jobs[0].ran
     if searcher.finished:
+        state.stopped_by = "finished"
         ranking.add_row(1, [], best.graph, first, best.value)
     bench.publish(BestScore(first.accuracy, *first.interval, best.label))

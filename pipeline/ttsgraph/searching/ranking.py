@@ -26,8 +26,7 @@ Reached = tuple[int, CollaborationGraph]
 @dataclass(slots=True)
 class Ranking:
     """Validated graphs with their feedback, the proposers' results in order, and a row for each
-    iteration (columns of schemas.Trajectory). `error` is the error from the last validation, "" if
-    it had none.
+    iteration (columns of schemas.Trajectory).
     """
 
     objective: Objective
@@ -35,7 +34,6 @@ class Ranking:
     validated: dict[CollaborationGraph, Feedback] = field(default_factory=dict)
     results: list[Reached] = field(default_factory=list)
     rows: list[dict[str, object]] = field(default_factory=list)
-    error: str = ""
 
     def value(self, graph: CollaborationGraph) -> float:
         """Return the value of a validated graph; higher is better."""

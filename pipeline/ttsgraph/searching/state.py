@@ -17,11 +17,11 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import MeanCost
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.agent.base import Brief, Exchange
+from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.ranking import Ranking
 from ttsgraph.searching.response.calibration import Candidate, latency_along, valued
 from ttsgraph.searching.response.evidence import Evidence, Planned
-from ttsgraph.searching.response.model import ConstantModel, Predictor, ResponseModel
+from ttsgraph.searching.response.model import ConstantModel, ResponseModel
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
@@ -78,8 +78,7 @@ class Proposal:
 class State:
     """State of a search on training and validation questions, with its own `rng`. `texts` are
     questions held out for a test; only their text is read. `rule` has the numbers of questions and
-    candidates of an iteration; if the search `validates` results, the rule stops it. `learns` is
-    True if proposers use the evidence.
+    candidates of an iteration; if the search `validates` results, the rule stops it.
     """
 
     brief: Brief
@@ -90,7 +89,12 @@ class State:
     texts: Sequence[Question] = ()
     rule: SearchSettings = field(default_factory=SearchSettings)
     validates: bool = False
-    learns: bool = True
+    questions: Sequence[Question] = field(init=False)
+    """Training questions followed by validation questions; indices refer to this order."""
+    batch: IntArray = field(init=False)
+    """Indices of the training questions that candidates are run on, equal in all iterations."""
+    val_places: IntArray = field(init=False)
+    """Indices of the validation questions."""
     evidence: Evidence = field(init=False)
     labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
     """Ranked graph -> the graph's label."""
@@ -103,38 +107,25 @@ class State:
     """Indices of the training questions, shuffled, followed by the indices of the validation
     questions.
     """
-    predictor: Predictor | None = field(init=False, default=None)
 
     ranking: Ranking = field(init=False)
     origins: dict[str, str] = field(init=False, default_factory=dict)
     """Content hash of each graph -> its origin when it was first proposed."""
     dropped: list[str] = field(init=False, default_factory=list)
     """Reason for each proposal that was not allowed to run."""
-    exchanges: list[Exchange] = field(init=False, default_factory=list)
-    """Exchanges of the proposers' agents with language models, in order."""
     iteration: int = field(init=False, default=0)
     stopped_by: str = field(init=False, default="")
+    error: str = field(init=False, default="")
+    """Error of the last evaluation, "" if it had none."""
 
     def __post_init__(self) -> None:
         self.ranking = Ranking(self.brief.objective, self.brief.cost)
-        self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
+        self.questions = [*self.train, *self.val]
+        self.batch = np.arange(min(self.rule.batch, len(self.train)))
+        self.val_places = len(self.train) + np.arange(len(self.val))
+        self.evidence = Evidence(self.questions, self.brief.greedy)
         shuffled = self.rng.permutation(len(self.train))
         self.order = np.concatenate([shuffled, self.val_places]).astype(np.intp)
-
-    @property
-    def questions(self) -> Sequence[Question]:
-        """Training questions followed by validation questions; indices refer to this order."""
-        return self.evidence.questions
-
-    @property
-    def batch(self) -> IntArray:
-        """Indices of the training questions that candidates are run on, equal in all iterations."""
-        return np.arange(min(self.rule.batch, len(self.train)))
-
-    @property
-    def val_places(self) -> IntArray:
-        """Indices of the validation questions."""
-        return len(self.train) + np.arange(len(self.val))
 
     def credit(self, graph: CollaborationGraph, found_by: str) -> str:
         """Return the recorded origin of a graph; record `found_by` if the graph is new. Graphs that
@@ -152,13 +143,13 @@ class State:
     def pay(self, proposals: Sequence[Proposal]) -> None:
         """Count the new calls of these proposals; a call that several of them make counts once."""
         planned: Planned = {}
-        for each in proposals if self.learns else ():
+        for each in proposals:
             self.calls += self.evidence.new_calls(each.graph, each.places, planned)
             self.evidence.plan(each.graph, each.places, planned)
 
     def learn(self, proposals: Sequence[Proposal]) -> None:
         """Add the evidence of proposals that were run."""
-        for proposal in proposals if self.learns else ():
+        for proposal in proposals:
             graph, ran = proposal.graph, proposal.ran
             self.evidence.add(graph, ran)
             if ran.n_scored:
@@ -179,31 +170,32 @@ class State:
         own = seen is not None and len(seen.questions) >= enough
         return own or not self.evidence.new_calls(graph, self.order)
 
-    def rank(self, samples: int | None = None, watched: int = WATCHED) -> None:
-        """Predict and value the labelled graphs, and keep the `watched` best and the router. Graphs
-        that were already ranked below the `watched` best are dropped first, and so are graphs over
-        a budget of mean cost; of graphs with nearly equal values the cheaper one leads. `samples`
-        overrides the number of samples in the settings.
+    def rank(self, samples: int | None = None, watched: int = WATCHED) -> ResponseModel | None:
+        """Predict and value the labelled graphs, and keep the `watched` best and the router; return
+        the response model, if the settings use one. Graphs that were already ranked below the
+        `watched` best are dropped first, and so are graphs over a budget of mean cost; of graphs
+        with nearly equal values the cheaper one leads. `samples` overrides the number of samples in
+        the settings.
         """
         left = {known.graph for known in self.standings[watched:]} - {self.router}
         self.labels = {graph: label for graph, label in self.labels.items() if graph not in left}
-        if self.settings.uses("response_model"):
-            model: Predictor = self.response(samples)
-        else:
-            model = ConstantModel(self.evidence, tuple(self.brief.cost.pool))
-        self.predictor = model
-        thrift = 0.0
+        response = self.response(samples) if self.settings.uses("response_model") else None
+        model = response or ConstantModel(self.evidence, tuple(self.brief.cost.pool))
+        thrift = THRIFT if self.brief.budget.of == "mean" else 0.0
         if self.brief.budget.of == "mean":
-            self.price(model if isinstance(model, ResponseModel) else self.response())
+            self.price(response or self.response())
             fits = self.brief.budget.fits
             self.labels = {graph: label for graph, label in self.labels.items() if fits(graph)}
-            thrift = THRIFT
         limit = self.brief.budget.limit
-        standings = [self.standing(graph, model) for graph in self.labels]
+        known = self.evidence, self.brief.objective, self.latency
+        units = self.brief.cost.graph_cost
+        named = self.labels.items()
+        standings = [valued(graph, model, *known, label, units(graph)) for graph, label in named]
         standings.sort(key=lambda each: thrift * each.units / limit - each.value)
         later = [each for each in standings[watched:] if each.graph == self.router]
         self.standings = standings[:watched] + later
         self.labels = {standing.graph: standing.label for standing in self.standings}
+        return response
 
     def response(
         self, samples: int | None = None, rng: np.random.Generator | None = None
@@ -221,12 +213,6 @@ class State:
         sizes = self.evidence.sizes(self.brief.cost)
         cost = MeanCost(self.brief.cost, model.classes, model.total, model.passing, sizes)
         self.brief = replace(self.brief, budget=replace(self.brief.budget, cost=cost))
-
-    def standing(self, graph: CollaborationGraph, model: Predictor) -> Candidate:
-        """Return a labelled graph as a candidate, valued by a prediction and by its own results."""
-        named = self.labels[graph], self.brief.cost.graph_cost(graph)
-        known = self.evidence, self.brief.objective, self.latency
-        return valued(graph, model, *known, *named)
 
     def latency(self, graph: CollaborationGraph) -> float:
         """Return the seconds that a question takes: as measured, or else the length of the critical

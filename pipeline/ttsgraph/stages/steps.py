@@ -26,7 +26,7 @@ from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem
 from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.searching.methods.summary import SearchOutcome
-from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, graphs_in
+from ttsgraph.searching.methods.warm import WarmReinforce, graphs_in
 from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.state import ContestResult, State
@@ -86,7 +86,7 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
             known = trials.trials_of(table, brief.objective)
             # in a thread, because an agent may wait for a language model
             chosen = await asyncio.to_thread(agent.select_family_size, brief, known)
-            _write_preference(project, chosen, map(asdict, agent.take_exchanges()))
+            _write_preference(project, chosen, map(asdict, agent.exchanges))
         return project.folder.write("init_family", table)
 
     return work
@@ -121,7 +121,7 @@ def init_instances(project: Project, both: bool = False) -> ToAsk[pd.DataFrame]:
             table = await paper_trials(multisets, *inputs)
             begin = trials.start_trial(table, brief, project.profile.search.way)
             # includes the exchanges of the previous stage, so that start.json has all so far
-            exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
+            exchanges = [*chosen["exchanges"], *map(asdict, agent.exchanges)]
             start = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
             evidence = NodeAnswers().table()  # empty: trials grade only sinks
         records.write_record(StartRecord, folder.path / "start.json", start)
@@ -153,7 +153,7 @@ async def _contest(project: Project, brief: Brief, asked: StepModels, rounds: bo
     most = len(brief.cost.pool) * len(questions["train"]) + settings.calls
     with asked.shown(most) as publish:
         bench = loop.Bench(asked.environment.with_node_grades(), publish=publish)
-        await loop.run(contest, [Forms(rounds=rounds)], bench)
+        await loop.run(contest, Forms(rounds=rounds), bench)
     return contest
 
 
@@ -358,9 +358,9 @@ def searching(project: Project, folder: Folder, prepare: Prepare) -> Searching:
         environment = asked.environment.with_node_grades(if_free=True)
         bench = loop.Bench(environment, Archive(), on_record, publish)
         known = project.questions["train"], project.questions["val"]
-        found, state = await loop.find(searcher, rule, bench, *known)
+        found, _ = await loop.find(searcher, rule, bench, *known)
         lacking = missing_isolation(project.settings.kind)
-        written = folder, found, bench.archive, spent(), state.exchanges, lacking
+        written = folder, found, bench.archive, spent(), searcher.exchanges, lacking
         return found, records.write_search(*written)
 
     return work
@@ -396,6 +396,5 @@ async def begun_warm(
     folder.write("profile", alone)
     brief = brief_of(with_lengths(profile, task, alone), task, scores_of(alone), train)
     archived = graphs_in(before.archive, brief)
-    warm = LastSearch(before.graph, archived, tuple(newcomers))
-    inputs = brief, profile.search, profile.agent
-    return WarmReinforce(Problem(*inputs, {}, project.seed, asked.speak), warm)
+    problem = Problem(brief, profile.search, profile.agent, {}, project.seed, asked.speak)
+    return WarmReinforce(problem, before.graph, archived, newcomers)

@@ -214,17 +214,13 @@ def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[ScoredGraph
     """Return the result of the pilot for agents: each graph that could be scored, including graphs
     over the budget. `table` has the columns of schemas.Pilots.
     """
-    return tuple(
-        ScoredGraph(
-            CollaborationGraph.from_json(row["graph"]),
-            total_of(row["accuracy"], row["n_scored"]),
-            row["n_scored"],
-            0,
-            row["latency_s"],
-            objective,
-        )
-        for row in table[table["n_scored"] > 0].to_dict("records")
-    )
+    found = []
+    for row in table[table["n_scored"] > 0].to_dict("records"):
+        right, count = total_of(row["accuracy"], row["n_scored"]), row["n_scored"]
+        score = objective.of(right / count, row["latency_s"]), right, count
+        graph = CollaborationGraph.from_json(row["graph"])
+        found.append(ScoredGraph(graph, *score, latency_s=row["latency_s"]))
+    return tuple(found)
 
 
 def trial_cases(

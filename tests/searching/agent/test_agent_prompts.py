@@ -97,7 +97,7 @@ class TestInitStages:
         agent, sent = agent_that_says(json.dumps({"combinations": combinations}))
         found = agent.select_instances(PAPER_BRIEF, Preference(("gemma-3-1b",), ""), 6)
         assert (found, len(sent)) == ([{"gemma-3-1b": 4}], 2)
-        refused = agent.take_exchanges()[-1].refused
+        refused = agent.exchanges[-1].refused
         assert len(refused) == 6
         assert any("over the budget 40" in each for each in refused)
 
@@ -113,7 +113,7 @@ class TestInitStages:
         assert sorted(preference.models) == sorted(PAPER_POOL)
         assert len({tuple(sorted(counts)) for counts in starts}) > 1
         assert all(PAPER_BRIEF.admits(counts) for counts in starts)
-        assert all(exchange.refused for exchange in agent.take_exchanges())
+        assert all(exchange.refused for exchange in agent.exchanges)
 
 
 class TestUpdatePrompt:
@@ -145,8 +145,8 @@ def crowd(n: int, candidates: int) -> tuple[GraphDistribution, History]:
     distribution = GraphDistribution.uniform(n, PAPER_BRIEF.roles, models, rng)
     distribution.psi[:, models.index("gemma-3-1b")] = 1000.0
     graphs = distribution.sample_graphs(candidates, Budget(PAPER_BRIEF.cost, 1e9))
-    known = [(g, int(rng.integers(0, 33)), 32, k // 4 + 1) for k, g in enumerate(graphs)]
-    return distribution, History([ScoredGraph(*each, 1.5) for each in known])
+    known = [(g, int(rng.integers(0, 33)), k // 4 + 1) for k, g in enumerate(graphs)]
+    return distribution, [ScoredGraph(g, right / 32, right, 32, k, 1.5) for g, right, k in known]
 
 
 class TestContextIsBounded:
@@ -188,7 +188,7 @@ def told(role: str, *answers, iteration: int = 1) -> ScoredGraph:
 
 def prompt_of(history, brief=PAPER_BRIEF) -> str:
     agent, sent = agent_that_says(NOTHING)
-    agent.update(crowd(4, 4)[0], History(history), brief)
+    agent.update(crowd(4, 4)[0], history, brief)
     return sent[0][0][0].content
 
 

@@ -16,7 +16,7 @@ from ttsgraph.graphs.topologies import single
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem
-from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, graphs_in
+from ttsgraph.searching.methods.warm import WarmReinforce, graphs_in
 from ttsgraph.settings.profile import AgentSettings, SearchSettings, load_profile
 from ttsgraph.settings.stages import ResearchSettings
 
@@ -34,8 +34,8 @@ def before(count: int, seed: int) -> AgentReinforce:
 
 
 def searcher(*archived: CollaborationGraph) -> WarmReinforce:
-    warm = LastSearch(before(6, 0).result(), archived, (NEW,))
-    return WarmReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {}, 1), warm)
+    problem = Problem(BRIEF, SETTINGS, AgentSettings(), {}, 1)
+    return WarmReinforce(problem, before(6, 0).result(), archived, (NEW,))
 
 
 def feedback(correct: int) -> Feedback:
@@ -66,7 +66,7 @@ def test_the_newcomer_is_tried_first_and_the_last_graph_as_the_measure():
     shape = before(3, 5).propose(2)[1]
     search = searcher(shape)
     trials = run_trials(search, lambda graph: 8)
-    assert search.warm.graph in trials
+    assert search.found in trials
     with_newcomer = [graph for graph in trials if NEW in used(graph)]
     assert len(with_newcomer) >= len(trials) // 2
     assert any(used(graph) == {NEW} for graph in with_newcomer)
@@ -87,12 +87,12 @@ def test_it_goes_on_only_with_a_newcomer_that_is_better(alone, mixed, ends):
     run_trials(search, lambda graph: scores.get(frozenset(used(graph)), mixed))
     assert search.finished == ends
     if ends:
-        assert search.result() == search.initial() == search.warm.graph
+        assert search.result() == search.initial() == search.found
     else:
         graphs = search.propose(SETTINGS.candidates)
         search.learn([(graph, feedback(9)) for graph in graphs])
         assert used(search.result()) == {NEW}
-        assert search.origin(search.warm.graph, 3) == GIVEN
+        assert search.origin(search.found, 3) == GIVEN
         assert search.origin(single(NEW), 3) == of_loop(3)
 
 
@@ -102,8 +102,8 @@ def test_a_vote_goes_on_whose_last_node_names_a_model_that_is_over_the_budget():
     brief = Brief("math", budget, BRIEF.single_scores, roles)
     joins = "llama-3.2-1b"
     vote = topologies.parallel([OLD, OLD, NEW], NEW, "voter")
-    last = LastSearch(topologies.with_sink(vote, gate=Gate(0.0, (0, 1))), (), (joins,))
-    search = WarmReinforce(Problem(brief, SETTINGS, AgentSettings(), {}, 1), last)
+    found = topologies.with_sink(vote, gate=Gate(0.0, (0, 1)))
+    search = WarmReinforce(Problem(brief, SETTINGS, AgentSettings(), {}, 1), found, (), (joins,))
     run_trials(search, lambda graph: 14 if used(graph) == {joins, NEW} else 8)
     search.learn([(graph, feedback(9)) for graph in search.propose(SETTINGS.candidates)])
     assert not search.finished

@@ -176,11 +176,8 @@ class ProposedGraph(Answer):
             graph = self.graph
         except GraphError as error:
             return str(error)
-        free, fixed = distribution.open_models(), distribution.assigned
-        models = {
-            i: distribution.models if free[row] else (fixed[row],)
-            for row, i in enumerate(distribution.ids)
-        }
+        rows = zip(distribution.ids, distribution.open_models(), distribution.assigned, strict=True)
+        models = {i: distribution.models if free else (fixed,) for i, free, fixed in rows}
         for node in graph.nodes:
             if node.id not in models or node.role not in distribution.roles:
                 return f"node {node.id} or its role {node.role!r} is not the distribution's"

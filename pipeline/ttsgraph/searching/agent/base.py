@@ -9,15 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from ttsgraph.base.arrays import FloatArray
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import least_cost
-from ttsgraph.models.client import Usage
 
 Edge = tuple[int, int]
 
@@ -27,47 +23,33 @@ class ScoredGraph:
     """Candidate of the loop, with its feedback as numbers. Iteration 0 marks a graph that was tried
     before the loop.
 
-    `latency_s` is the measured mean latency of a question. `results` hold the answers of the nodes,
-    if nodes were graded.
+    `value` is the value under the objective, NaN if no question was scored; `latency_s` the
+    measured mean latency of a question. `results` hold the answers of the nodes, if nodes were
+    graded.
     """
 
     graph: CollaborationGraph
+    value: float
     n_correct: float
     n_scored: int
-    iteration: int
+    iteration: int = 0
     latency_s: float = math.nan
-    objective: Objective = ACCURACY
     results: Sequence[QuestionResult] = ()
-
-    @property
-    def value(self) -> float:
-        """Value under the objective; NaN if no question was scored."""
-        accuracy = self.n_correct / self.n_scored if self.n_scored else math.nan
-        return self.objective.of(accuracy, self.latency_s)
 
 
 def scored(
     graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective
 ) -> ScoredGraph:
     """Return a candidate with its feedback in the format that agents read."""
-    score = feedback.n_correct, feedback.n_scored
-    return ScoredGraph(graph, *score, iteration, feedback.latency_s, objective, feedback.results)
+    score = objective.value(feedback), feedback.n_correct, feedback.n_scored
+    return ScoredGraph(graph, *score, iteration, feedback.latency_s, feedback.results)
 
 
-class History(list[ScoredGraph]):
-    """Candidates in the order in which they were reported."""
+Results = Sequence[tuple[CollaborationGraph, Feedback]]
+"""Graphs with their feedback."""
 
-    def scores(self) -> tuple[FloatArray, FloatArray]:
-        """Return the value under the objective (n,) and the number of scored questions (n,) of the
-        n candidates.
-        """
-        values = np.array([each.value for each in self])
-        return values, np.array([each.n_scored for each in self], dtype=float)
-
-    @property
-    def latest(self) -> list[ScoredGraph]:
-        """Candidates of the latest iteration."""
-        return [each for each in self if each.iteration == self[-1].iteration]
+History = list[ScoredGraph]
+"""Candidates in the order in which they were reported."""
 
 
 Counts = Mapping[str, int]
@@ -117,11 +99,6 @@ class Brief:
     def cost(self) -> CostModel:
         """Cost model for calls and graphs."""
         return self.budget.cost
-
-    @property
-    def joint(self) -> bool:
-        """True if latency counts as well as accuracy."""
-        return self.objective.joint
 
     @property
     def affordable(self) -> list[str]:
@@ -186,15 +163,6 @@ class Exchange:
     dollars: float
     seconds: float
     cached: bool
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens and dollars; an answer from the call cache was paid for earlier, so it spends
-        nothing.
-        """
-        tokens = self.prompt_tokens, self.completion_tokens
-        spent = 0.0 if self.cached else self.dollars
-        return Usage(*tokens, self.dollars, spent, 1, int(self.cached))
 
 
 def family_size_trials(brief: Brief) -> list[Counts]:

@@ -99,7 +99,8 @@ def update_tables(
     distribution: GraphDistribution, history: History, brief: Brief, evidence: bool
 ) -> dict[str, list[str]]:
     """Return the tables of the update prompt by name."""
-    latest = sorted(history.latest, key=lambda scored: _rank(scored.value))
+    newest = (each for each in history if each.iteration == history[-1].iteration)
+    latest = sorted(newest, key=lambda scored: _rank(scored.value))
     sampled = {edge for scored in latest for edge in scored.graph.edges}
     edges = sorted(
         edge_probabilities(distribution).items(),
@@ -266,7 +267,7 @@ def _candidate(scored: ScoredGraph, brief: Brief) -> str:
 def _result(scored: ScoredGraph, brief: Brief) -> str:
     """Return the score, shape and cost of a graph as text."""
     right = f"{scored.n_correct:.6g} of {scored.n_scored} right"
-    if brief.joint and not math.isnan(scored.latency_s):
+    if brief.objective.joint and not math.isnan(scored.latency_s):
         right = f"value {scored.value:.3f} ({right}, {scored.latency_s:.3g} s a question)"
     return f"{right}, {_shape(scored.graph)}, cost {brief.cost.graph_cost(scored.graph):.4g}"
 

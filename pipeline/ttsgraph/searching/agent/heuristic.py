@@ -17,8 +17,9 @@ no target shape; and without insight 3 width and depth never change together.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Chat
+from ttsgraph.searching.agent import base
 from ttsgraph.searching.agent.answers import Move, logits_of
 from ttsgraph.searching.agent.base import Brief, Counts, Exchange, History, Preference, Trial
 from ttsgraph.settings.profile import AgentSettings
@@ -76,16 +78,40 @@ class HeuristicAgent:
     subclass that asks a language model (llm.py) blocks until the model answers, so callers inside
     an event loop run agents in a thread.
 
-    The agent owns `rng`. It remembers the shapes that it has targeted, so that a shape is not
-    targeted again if its graph was trimmed to another shape.
+    The agent owns `rng`. It remembers the feedback of all iterations, what it did last (`move`),
+    and the shapes that it has targeted, so that a shape is not targeted again if its graph was
+    trimmed to another shape.
     """
 
     def __init__(self, rng: np.random.Generator, settings: AgentSettings) -> None:
         self.rng = rng
         self.settings = settings
-        self._exchanges: list[Exchange] = []
+        self.exchanges: list[Exchange] = []
+        """Exchanges with a language model; none for an agent that follows rules."""
+        self.history: History = []
+        self.iteration = 0
+        self.move = Move()
         self._aimed: set[Shape] = set()
         self._fits: dict[tuple[int, ...], set[Shape]] = {}
+
+    @property
+    def proposals(self) -> list[CollaborationGraph]:
+        """Graph that the agent wants to try next, if there is one."""
+        return [] if self.move.graph is None else [self.move.graph]
+
+    def report(self, results: base.Results, brief: Brief) -> None:
+        """Add the feedback of an iteration to the history."""
+        self.iteration += 1
+        known = self.iteration, brief.objective
+        self.history += [base.scored(*result, *known) for result in results]
+
+    def act(self, distribution: GraphDistribution, brief: Brief) -> None:
+        """Change a distribution in response to the history, and keep what else it did as `move`."""
+        self.move = self.update(distribution, self.history, brief)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the reason for the last change of the distribution, and the refused edits."""
+        return {"reason": self.move.reason, "refused": [*self.move.refused]}
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
         """Rank models for stage 1: first the strongest family, then all other models, each group in
@@ -101,7 +127,7 @@ class HeuristicAgent:
             return Preference(tuple(shuffled), "random order (insight 1 is off)")
         tried = {tuple(t.counts.items()): t.score for t in trials if not math.isnan(t.score)}
         once = {model: brief.single_scores.get(model, 0.0) for model in models}
-        if brief.joint:  # accuracy isn't the scale of the trials if latency counts
+        if brief.objective.joint:  # accuracy isn't the scale of the trials if latency counts
             once = {model: tried.get(((model, 1),), 0.0) for model in models}
         families: dict[str, list[float]] = defaultdict(list)
         for model in models:
@@ -118,7 +144,7 @@ class HeuristicAgent:
             promise[model] = once[model] + gain * 2 * (1 - 0.5**doublings)
         ranked = sorted(models, key=lambda m: (brief.cost.pool[m].family != best, -promise[m]))
         shown = ", ".join(f"{m} {promise[m]:.3f}" for m in ranked)
-        what = "value" if brief.joint else "accuracy"
+        what = "value" if brief.objective.joint else "accuracy"
         why = f"family {best} first; promised {what} within the budget: {shown}"
         return Preference(tuple(ranked), why)
 
@@ -201,16 +227,15 @@ class HeuristicAgent:
             start = max(even, default=(1, 1))
             self._aimed.add(start)
             return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
-        predict = fitted_surface(history, trade)
         seen = {shape_of(each.graph) for each in history}
         tried = sorted(seen & fitting) or [(1, 1)]
-        means, _ = predict(tried)
+        means, _ = predicted(tried, history, trade)
         best = tried[int(means.argmax())]
         value = float(means.max())
         width, depth = best
         fresh = sorted(fitting & neighbours(best, trade) - seen - self._aimed)
         if fresh:
-            mean, spread = predict(fresh)
+            mean, spread = predicted(fresh, history, trade)
             hopes = mean + HOPE * spread
             if hopes.max() > value:
                 chosen = fresh[int(hopes.argmax())]
@@ -237,14 +262,6 @@ class HeuristicAgent:
             self._fits[ids] = {shape for shape, graph in made if graph and shape_of(graph) == shape}
         return self._fits[ids]
 
-    def take_exchanges(self) -> list[Exchange]:
-        """Return the exchanges with a language model since the last call; empty for an agent that
-        follows rules.
-        """
-        taken = self._exchanges
-        self._exchanges = []
-        return taken
-
     def _credit(self, distribution: GraphDistribution, history: History) -> Move:
         """Raise the probability of each edge and role in the latest graphs if the graphs that
         contain it beat the mean so far, and lower it if they don't (rule R-3). The change depends
@@ -252,7 +269,7 @@ class HeuristicAgent:
         their standard deviation.
         """
         # each value is averaged with the overall mean, so that few questions can't make it extreme
-        values, questions = history.scores()
+        values, questions = scores_of(history)
         mean = np.average(values, weights=questions)
         scores = (values * questions + PRIOR_QUESTIONS * mean) / (questions + PRIOR_QUESTIONS)
         average = scores.mean()
@@ -278,12 +295,20 @@ class HeuristicAgent:
         return Move(reason="credit of edges and roles only (insight 2 is off)")
 
 
-def fitted_surface(
-    history: History, trade: bool
-) -> Callable[[Sequence[Shape]], tuple[FloatArray, FloatArray]]:
-    """Return a function that predicts the means (k,) and standard deviations (k,) of the values of
-    k shapes. The function is a Bayesian linear regression of value on log2 of width and depth, on
-    the squares of the two and, with `trade`, on their product.
+def scores_of(history: History) -> tuple[FloatArray, FloatArray]:
+    """Return the value under the objective (n,) and the number of scored questions (n,) of the n
+    candidates.
+    """
+    values = np.array([each.value for each in history])
+    return values, np.array([each.n_scored for each in history], dtype=float)
+
+
+def predicted(
+    shapes: Sequence[Shape], history: History, trade: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Return the predicted means (k,) and standard deviations (k,) of the values of k shapes, by a
+    Bayesian linear regression of value on log2 of width and depth, on the squares of the two and,
+    with `trade`, on their product.
     """
 
     def features(shapes: Sequence[Shape]) -> FloatArray:
@@ -291,20 +316,16 @@ def fitted_surface(
         columns = [np.ones_like(u), u, v, u**2, v**2]
         return np.stack([*columns, u * v] if trade else columns, axis=1)
 
-    values, questions = history.scores()
+    values, questions = scores_of(history)
     x = features([shape_of(each.graph) for each in history])
     noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, questions)
     mean, spread = np.array(SURFACE)[: x.shape[1]].T
     mean[0] = np.average(values, weights=1 / noise)
     covariance = np.linalg.inv(np.diag(spread**-2) + (x / noise[:, None]).T @ x)
     weights = covariance @ (mean / spread**2 + x.T @ (values / noise))
-
-    def predict(shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
-        at = features(shapes)
-        spreads = np.sqrt(np.einsum("ij,jk,ik->i", at, covariance, at))
-        return (at @ weights).round(DIGITS), spreads.round(DIGITS)
-
-    return predict
+    at = features(shapes)
+    spreads = np.sqrt(np.einsum("ij,jk,ik->i", at, covariance, at))
+    return (at @ weights).round(DIGITS), spreads.round(DIGITS)
 
 
 def best_sink_role(history: History, roles: Sequence[str]) -> str:

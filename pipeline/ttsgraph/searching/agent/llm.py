@@ -106,7 +106,12 @@ class LLMAgent(HeuristicAgent):
             settings = settings.model_copy(
                 update={"without": (*settings.without, "insight_2", "insight_3")}
             )
-            notes = [_votes_instead(brief.reading, without_call), *notes]
+            instead = (
+                f"On these models calls that read answers lose: {brief.reading}. So give the calls"
+                " no edges between each other, and let a node without a call of its own"
+                f" ({' or '.join(without_call)}) join as many of them as the budget allows."
+            )
+            notes = [instead, *notes]
         tables = {
             **context.update_tables(distribution, history, brief, settings.uses("evidence")),
             "pool": context.pool_table(brief, models),
@@ -135,7 +140,7 @@ class LLMAgent(HeuristicAgent):
             "task": brief.task,
             "budget": f"{brief.budget.limit:g}",
             "metric": brief.cost.metric,
-            "joint": brief.joint,
+            "joint": brief.objective.joint,
             "weight": f"{brief.objective.weight:g}",
             "half_s": f"{brief.objective.half_s:g}",
             "agent": _switches(self.settings),
@@ -175,7 +180,7 @@ class LLMAgent(HeuristicAgent):
             told = [{"role": message.role, "content": message.content} for message in news]
             spent = done.prompt_tokens, done.completion_tokens, dollars, done.latency_s
             said = stage, attempt, told, done.text, applied, problems
-            self._exchanges.append(base.Exchange(*said, *spent, done.cached))
+            self.exchanges.append(base.Exchange(*said, *spent, done.cached))
             if not again:
                 break
             news = self._sent_back(done.text, problems, estimate_tokens(prompt))
@@ -194,15 +199,6 @@ class LLMAgent(HeuristicAgent):
         while text and estimate_tokens(text) > room - estimate_tokens(again):
             text = text[: len(text) * 3 // 4]
         return [Message("assistant", text or "(no answer)"), Message("user", again)]
-
-
-def _votes_instead(reading: str, without_call: Sequence[str]) -> str:
-    """Return advice for models whose calls perform worse when they read other answers."""
-    return (
-        f"On these models calls that read answers lose: {reading}. So give the calls no edges"
-        " between each other, and let a node without a call of its own"
-        f" ({' or '.join(without_call)}) join as many of them as the budget allows."
-    )
 
 
 def _example(distribution: GraphDistribution, kind: type[answers.Update]) -> str:

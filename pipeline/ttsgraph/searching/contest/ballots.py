@@ -188,10 +188,11 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
     most = min(forms.MOST_VOTES, brief.budget.max_nodes - 1)
     if VOTER not in brief.roles or most < 2:
         return {}
-    stops = brief.budget.of == "mean" and brief.cost.metric != "runtime" and not brief.joint
+    timed = brief.cost.metric == "runtime"
+    stops = brief.budget.of == "mean" and not timed and not brief.objective.joint
     limit = brief.budget.limit * (MEAN_REACH if stops else 1.0)
     prices = {model: brief.cost.single(model) for model in brief.affordable}
-    if brief.cost.metric == "runtime":  # voters run in parallel, so another voter adds no time
+    if timed:  # voters run in parallel, so another voter adds no time
         prices = dict.fromkeys(prices, brief.budget.limit / most)
     counts = {model: calls_within(limit, price, most - 1) + 1 for model, price in prices.items()}
     draws = {model: drawn(model)[:count] for model, count in counts.items()}

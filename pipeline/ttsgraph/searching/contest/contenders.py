@@ -230,11 +230,10 @@ class Contenders:
                 return
 
     def _votes(self) -> Iterator[Labelled]:
-        most = min(MOST_VOTES, self.brief.budget.max_nodes - 1)
         models = [model for model in self.ranked[:LEADING] if model not in self.brief.greedy]
         for model, stop in product(models, STOPS):
             make = partial(_vote_of, model, stop)
-            largest = self.largest(make, 3, most)
+            largest = self.largest(make, 3, MOST_VOTES)
             for size in {largest, (largest + 1) // 2, 5} if largest else ():
                 if 3 <= size <= largest:
                     yield make(size), f"majority of up to {size} x {model}{words(stop)}"
@@ -309,9 +308,9 @@ def _together(models: Sequence[str], sink: str, role: str) -> Labelled:
     return topologies.parallel(models, sink, role), label
 
 
-def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
-    """Return small graphs within the budget, each with its label, the most informative first. They
-    measure how much a vote, a refinement and a fusion gain for the leading models.
+def probes(contenders: Contenders) -> list[CollaborationGraph]:
+    """Return small graphs within the budget, the most informative first. They measure how much a
+    vote, a refinement and a fusion gain for the leading models.
     """
     ranked, cheapest, roles = contenders.ranked, contenders.cheapest, contenders.sinks
     greedy = contenders.brief.greedy
@@ -334,18 +333,16 @@ def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
         tried.append([topologies.parallel(ranked[:2], best)])
     if len(ranked) > 2 and VOTER in roles:
         tried.append([topologies.parallel(ranked[:3], best, VOTER)])
-    fitting = (next(filter(contenders.fits, graphs), None) for graphs in tried)
-    found = dict.fromkeys((graph for graph in fitting if graph is not None), "probe")
-    if not contenders.mixes:
-        found = {graph: label for graph, label in found.items() if len(graph.model_counts()) == 1}
-    return found
+    fitting = dict.fromkeys(next(filter(contenders.fits, graphs), None) for graphs in tried)
+    found = [graph for graph in fitting if graph is not None]
+    return [graph for graph in found if contenders.mixes or len(graph.model_counts()) == 1]
 
 
-def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) -> CollaborationGraph:
+def vote(models: list[str], stop: Stop, then: int = THEN) -> CollaborationGraph:
     """Return a vote in waves. The first wave of a lossless vote is a majority of the voters,
     because fewer votes can't decide it.
     """
-    waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (first, then)
+    waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (FIRST, then)
     plain = topologies.parallel(models, models[0], VOTER)
     return topologies.with_sink(plain, waves=waves, stop=stop)
 

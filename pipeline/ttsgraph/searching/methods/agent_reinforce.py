@@ -14,8 +14,7 @@ from ttsgraph.graphs.distribution import GraphDistribution, theta_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
 from ttsgraph.searching.agent.answers import Move
-from ttsgraph.searching.agent.base import Brief, Exchange, History, scored
-from ttsgraph.searching.agent.heuristic import HeuristicAgent, make_agent
+from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 
 FIXED = 1000.0
@@ -27,36 +26,6 @@ probability is exactly 1: assignments stay fixed in the loop.
 def assigned(instances: Sequence[str], models: Sequence[str]) -> FloatArray:
     """Return the (n, M) logits of M models for n nodes whose models are fixed."""
     return np.where(np.array(instances)[:, None] == np.array(models), FIXED, 0.0)
-
-
-class AgentUpdates:
-    """Agent with all feedback so far, and what it did last besides changing the distribution."""
-
-    def __init__(self, agent: HeuristicAgent, brief: Brief, reason: str = "") -> None:
-        self.agent = agent
-        self.brief = brief
-        self.history = History()
-        self.iteration = 0
-        self.move = Move(reason=reason)
-
-    @property
-    def proposals(self) -> list[CollaborationGraph]:
-        """Graph that the agent wants to try next, if there is one."""
-        return [] if self.move.graph is None else [self.move.graph]
-
-    def report(self, results: Results) -> None:
-        """Add the feedback of an iteration to the history."""
-        self.iteration += 1
-        for graph, feedback in results:
-            self.history.append(scored(graph, feedback, self.iteration, self.brief.objective))
-
-    def apply(self, distribution: GraphDistribution) -> None:
-        """Let the agent change a distribution."""
-        self.move = self.agent.update(distribution, self.history, self.brief)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the reason for the last change of the distribution, and the refused edits."""
-        return {"reason": self.move.reason, "refused": [*self.move.refused]}
 
 
 @register("agent_reinforce")
@@ -80,11 +49,9 @@ class AgentReinforce(Searcher):
         super().__init__(problem)
         self.as_in_the_paper = problem.settings.way == "paper"
         self.roles = tuple(problem.brief.roles) if problem.agent.uses("roles") else (ASSISTANT,)
-        self.updates = AgentUpdates(
-            make_agent(problem.agent, self.rng, problem.speak),
-            problem.brief,
-            "start: edges into the sink first",
-        )
+        self.agent = make_agent(problem.agent, self.rng, problem.speak)
+        self.agent.move = Move(reason="start: edges into the sink first")
+        self.exchanges = self.agent.exchanges
         self.distribution = self._start()
 
     def _start(self) -> GraphDistribution:
@@ -135,7 +102,7 @@ class AgentReinforce(Searcher):
         distribution (section 5.2).
         """
         brief = self.problem.brief
-        graphs = self.updates.proposals if self.problem.agent.uses("proposes") else []
+        graphs = self.agent.proposals if self.problem.agent.uses("proposes") else []
         sampled = self.distribution.sample_trimmed(count - len(graphs), brief.budget)
         graphs += [graph for graph, _ in sampled]
         kept = {node.id for graph in graphs for node in graph.nodes}
@@ -147,8 +114,8 @@ class AgentReinforce(Searcher):
 
     def learn(self, results: Results) -> None:
         """Report the feedback to the agent and apply the legal part of its edits."""
-        self.updates.report(results)
-        self.updates.apply(self.distribution)
+        self.agent.report(results, self.problem.brief)
+        self.agent.act(self.distribution, self.problem.brief)
 
     def initial(self) -> CollaborationGraph | None:
         """Return the decoding of the start: with it among the results, updates can't make the
@@ -166,14 +133,10 @@ class AgentReinforce(Searcher):
         """Return the origin to record: an edit if the agent proposed the graph, otherwise a draw or
         a decoding of the distribution.
         """
-        return of_loop(iteration, graph in self.updates.proposals)
-
-    def take_exchanges(self) -> list[Exchange]:
-        """Return the agent's exchanges with a language model since the last call."""
-        return self.updates.agent.take_exchanges()
+        return of_loop(iteration, graph in self.agent.proposals)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the distribution after this iteration, the reason for its change, and the refused
         edits.
         """
-        return {"distribution": self.distribution.to_dict()} | self.updates.snapshot()
+        return {"distribution": self.distribution.to_dict()} | self.agent.snapshot()

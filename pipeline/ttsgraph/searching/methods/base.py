@@ -25,13 +25,11 @@ from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent.base import Brief, Counts, Exchange
+from ttsgraph.searching.agent.base import Results as Results
 from ttsgraph.searching.ranking import Reached
 from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.searching.state import ContestResult, Proposal, State
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
-
-Results = Sequence[tuple[CollaborationGraph, Feedback]]
-"""Graphs with their feedback."""
 
 
 class Proposer(ABC):
@@ -41,6 +39,8 @@ class Proposer(ABC):
     """
 
     name: str
+    exchanges: Sequence[Exchange] = ()
+    """Exchanges of the proposer's agent with a language model, in order."""
 
     @abstractmethod
     def ask(self, state: State) -> Sequence[Proposal]:
@@ -48,7 +48,7 @@ class Proposer(ABC):
 
     @abstractmethod
     def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
-        """Learn from proposals that were run, by this proposer or by another one."""
+        """Learn from proposals that were run."""
 
     def results(self, state: State) -> list[Reached]:
         """Return the proposer's results of this iteration, to be validated; none by default."""
@@ -76,12 +76,6 @@ class Proposer(ABC):
     def is_plugin(self) -> bool:
         """True if the proposer comes from outside this project."""
         return type(self).__module__.partition(".")[0] not in ("ttsgraph", "lab")
-
-    def take_exchanges(self) -> list[Exchange]:
-        """Return the exchanges of the proposer's agent with a language model since the last time
-        that this method was called.
-        """
-        return []
 
     def snapshot(self) -> dict[str, Any]:
         """Return plain data to record after each iteration, such as a distribution, or a decision
@@ -173,9 +167,6 @@ class Searcher(Proposer):
         """
         return None
 
-    def begin(self, state: State) -> None:
-        """Prepare the state of the search before anything is run; by default nothing is needed."""
-
     def ask(self, state: State) -> Sequence[Proposal]:
         """Return the graphs to run next on the batch; empty after the last iteration. Raises
         TTSGraphError if a plug-in proposes more or fewer graphs than requested.
@@ -215,14 +206,6 @@ class Searcher(Proposer):
         is new.
         """
         return of_loop(iteration)
-
-
-def without_insights(agent: AgentSettings) -> AgentSettings:
-    """Return agent settings without the paper's insights and rules of test-time scaling, and
-    without the nodes' evidence: the rivals of Agent-REINFORCE have none of these.
-    """
-    ours = ("insight_1", "insight_2", "insight_3", "scaling_rules", "evidence")
-    return agent.model_copy(update={"without": (*agent.without, *ours)})
 
 
 SEARCHERS: dict[str, type[Searcher]] = {}

@@ -106,16 +106,13 @@ class Forms(Proposer):
             state.labels |= Contenders(state.brief, state.settings.uses("mixes")).adaptive
         if learnt is not None:
             _mix(state, learnt)
-        _route(state, learner)
-        state.rank()
-        if not self.rounds:
-            return
         for number in range(state.settings.rounds):
-            if number:
-                _route(state, learner)
+            _route(state, learner)
+            learnt = state.rank()
+            if not self.rounds:
+                return
+            if number and learnt is not None and _mix(state, learnt):
                 state.rank()
-                if isinstance(state.predictor, ResponseModel) and _mix(state, state.predictor):
-                    state.rank()
             yield round_jobs(state, number)
         _route(state, learner)
         while jobs := _final_jobs(state):
@@ -212,10 +209,10 @@ def _branches(state: State) -> dict[CollaborationGraph, FloatArray]:
 
 def _probing(state: State, contenders: Contenders) -> list[GraphAt]:
     places = state.order[: state.settings.block]
-    labels = probes(contenders)
+    graphs = probes(contenders)
     most = PROBE_SHARE * state.settings.calls
-    chosen = shortlist(dict.fromkeys(labels, 0.0), state.evidence, places, len(labels), most)
-    state.labels |= {graph: labels[graph] for graph in chosen if graph not in state.labels}
+    chosen = shortlist(dict.fromkeys(graphs, 0.0), state.evidence, places, len(graphs), most)
+    state.labels |= {graph: "probe" for graph in chosen if graph not in state.labels}
     return [(graph, places) for graph in chosen]
 
 

@@ -18,7 +18,6 @@ questions. The loop ends when its calls are used up, or earlier if no screened g
 be better.
 """
 
-import copy
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -43,7 +42,7 @@ from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.response.calibration import Candidate, latency_along, valued
 from ttsgraph.searching.response.model import ResponseModel
-from ttsgraph.searching.state import State
+from ttsgraph.searching.state import Proposal, State
 from ttsgraph.settings.profile import LOOP_SHARE
 
 DRAWS = 96
@@ -152,7 +151,7 @@ class JointReinforce(AgentReinforce):
         self.learnt = problem.learnt
         self.leaders = leaders_of(self.learnt.leaders)
         super().__init__(problem)
-        self.updates.move = Move(reason="start: the contest's leaders laid out")
+        self.agent.move = Move(reason="start: the contest's leaders laid out")
         self.incumbent = self._result = problem.contenders[0].graph
         tables = self.distribution.theta, self.distribution.pi, self.distribution.psi
         self.optimizers = [Adam(RATE, table.shape) for table in tables]
@@ -202,20 +201,19 @@ class JointReinforce(AgentReinforce):
         """True if the calls are spent or if, after the first iterations, no graph is worth running
         or no challenger was found.
         """
-        done = self.updates.iteration >= LEAST
+        done = self.agent.iteration >= LEAST
         return self.problem.calls <= 0 or (done and (self._out or self._result == self.incumbent))
 
-    def begin(self, state: State) -> None:
-        """Give the state a copy of the contest's evidence, to which the loop adds its own."""
+    def ask(self, state: State) -> Sequence[Proposal]:
+        """Return the graphs to run next; the state has the contest's evidence and the loop's."""
         self.state = state
-        state.evidence = copy.deepcopy(self.learnt.evidence)
-        state.learns = True
+        return super().ask(state)
 
     def _refit(self) -> ResponseModel:
         """Return the response model fitted to all evidence; its random numbers depend only on the
         seed and the iteration, not on how often it is fitted.
         """
-        rng = np.random.default_rng([self.problem.seed, 3, self.updates.iteration])
+        rng = np.random.default_rng([self.problem.seed, 3, self.agent.iteration])
         return self.state.response(SAMPLES, rng)
 
     def _valued(
@@ -241,12 +239,12 @@ class JointReinforce(AgentReinforce):
         new = [each for each in known if each.graph.content_hash not in self._ran]
         hopes = hopes_of(new, *run)
         left = LOOP_SHARE * (self.learnt.calls + self.problem.calls) - self.spent
-        allowed = left / max(1, LEAST - self.updates.iteration)
-        picked = self.updates.proposals
+        allowed = left / max(1, LEAST - self.agent.iteration)
+        picked = self.agent.proposals
         room = count - len(picked)
         more = shortlist(hopes, *run, room, allowed - sum(map(self._price, picked)))
         picked += [graph for graph in more if graph not in picked][:room]
-        if self.updates.iteration < LEAST and not any(map(self._price, picked)):
+        if self.agent.iteration < LEAST and not any(map(self._price, picked)):
             # run at least one new candidate
             fresh = [graph for graph in hopes if self._price(graph)][:NEXT]
             picked = sorted(fresh, key=self._price)[:1] + picked
@@ -265,12 +263,12 @@ class JointReinforce(AgentReinforce):
         model = self._refit()
         drawn, draws = self._draws()
         edits = self._edits()
-        proposals = self.updates.proposals
+        proposals = self.agent.proposals
         hashes = {graph.content_hash for graph in self._best}
         seen = self._valued(dict.fromkeys([*self._best, *drawn, *proposals]), model)
-        self._drawn = draws, np.array([seen[graph].value for graph in drawn])
         new = [g for g in dict.fromkeys(edits) if g not in seen and g.content_hash not in hashes]
         seen |= self._valued(new, model)
+        self._drawn = draws, np.array([seen[graph].value for graph in drawn])
         self._edited |= {graph.content_hash for graph in [*new, *proposals]}
         self._best = sorted(seen, key=lambda g: -seen[g].value)[:WATCHED]
         if self.incumbent not in self._best:
@@ -306,7 +304,8 @@ class JointReinforce(AgentReinforce):
         """Learn from the candidates' feedback, take a gradient step, ask the agent if it is a
         language model, and challenge the contest's winner at regular intervals.
         """
-        self.updates.report(results)
+        brief = self.problem.brief
+        self.agent.report(results, brief)
         self._climb()
         model = self._refit()
         values = {g: known.value for g, known in self._valued(self._best, model).items()}
@@ -314,12 +313,11 @@ class JointReinforce(AgentReinforce):
         leads = {graph: value - values[self.incumbent] for graph, value in values.items()}
         lead = leads[self._best[0]]
         why = f"the best that was screened is expected to be {lead:+.3f} from the contest's winner"
-        self.updates.move = Move(reason=why)
+        self.agent.move = Move(reason=why)
         if self.problem.agent.kind == "llm":
             notes, reading = self._notes(values, model), reading_loses(self.learnt.leaders)
-            self.updates.brief = replace(self.problem.brief, notes=notes, reading=reading)
-            self.updates.apply(self.distribution)
-        if self.updates.iteration % CHALLENGE_EVERY == 0:
+            self.agent.act(self.distribution, replace(brief, notes=notes, reading=reading))
+        if self.agent.iteration % CHALLENGE_EVERY == 0:
             self._challenge(leads)
 
     def _challenge(self, leads: Mapping[CollaborationGraph, float]) -> None:

@@ -19,7 +19,6 @@ from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.distribution import KEPT_DECIMALS, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import Usage
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.methods.base import Searcher
 from ttsgraph.searching.state import State
@@ -58,7 +57,7 @@ class SearchOutcome:
     own: tuple[CollaborationGraph, Feedback] | None = None
 
 
-def found_in(state: State, searcher: Searcher, terms: dict[str, object]) -> SearchOutcome:
+def found_in(state: State, searcher: Searcher) -> SearchOutcome:
     """Return the outcome: the method's best result or the best contender, whichever is expected to
     be better; if the search follows the paper, the method's last result is used instead of its best
     one. Raises RunStopped if nothing could be validated.
@@ -75,9 +74,9 @@ def found_in(state: State, searcher: Searcher, terms: dict[str, object]) -> Sear
     if leader and (own is None or not ranking.replaces(own[1], leader.graph, presumed)):
         best, label = (0, leader.graph), leader.label
     if best is None:
-        raise RunStopped(f"no result could be validated ({ranking.error}); run again to continue")
+        raise RunStopped(f"no result could be validated ({state.error}); run again to continue")
     number, graph = best
-    ended = state.stopped_by or "max_iterations", pd.DataFrame(ranking.rows), terms
+    ended = state.stopped_by or "max_iterations", pd.DataFrame(ranking.rows), terms_of(state)
     known = ranking.p_best(graph), state.origins[graph.content_hash], label
     mine = None if own is None else (own[1], ranking.validated[own[1]])
     return SearchOutcome(graph, number, ranking.validated[graph], *ended, *known, mine)
@@ -121,8 +120,8 @@ def search_summary(
     Tokens and dollars include the agent's exchanges, which are also listed separately; calls count
     only candidates. `spent` is the actual expense, with its seconds, over all starts of the search.
     """
-    agent = sum((exchange.usage for exchange in exchanges), Usage())
-    agent_tokens = agent.prompt_tokens + agent.completion_tokens
+    agent_tokens = sum(each.prompt_tokens + each.completion_tokens for each in exchanges)
+    agent_dollars = sum((exchange.dollars for exchange in exchanges), 0.0)
     counted = ["calls", "cached_calls", "n_unscored", "prompt_tokens", "completion_tokens"]
     calls, cached, unscored, *tokens = archive[counted].sum().astype(int).tolist()
     return {
@@ -148,13 +147,13 @@ def search_summary(
         "stopped_candidates": 0,  # always 0; old records have the key
         "distinct_over_naive_calls": (calls - cached) / calls if calls else 0.0,
         "tokens": sum(tokens) + agent_tokens,
-        "dollars": float(archive["dollars"].sum()) + agent.dollars,
+        "dollars": float(archive["dollars"].sum()) + agent_dollars,
         "spent_dollars": spent.dollars,
         "spent_tokens": spent.tokens,
         "spent_seconds": spent.wall_s,
-        "agent_calls": agent.calls,
+        "agent_calls": len(exchanges),
         "agent_tokens": agent_tokens,
-        "agent_dollars": agent.dollars,
+        "agent_dollars": agent_dollars,
         "agent_seconds": sum(exchange.seconds for exchange in exchanges),
         "agent_refused": sum(len(exchange.refused) for exchange in exchanges),
     }

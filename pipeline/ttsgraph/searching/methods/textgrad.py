@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ttsgraph.searching.agent.base import Brief, Counts
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
-from ttsgraph.searching.methods.base import Problem, register, without_insights
+from ttsgraph.searching.methods.base import Problem, register
+from ttsgraph.settings.profile import AgentSettings
 
 
 @register("textgrad")
@@ -16,12 +17,20 @@ class TextGrad(AgentReinforce):
     """
 
     uses_start = False
+    sink_edge = inner_edge = 0.5
     fuser_lead = 0.0
 
-    def __init__(self, problem: Problem, edge_probability: float = 0.5) -> None:
-        self.sink_edge = self.inner_edge = edge_probability
+    def __init__(self, problem: Problem) -> None:
         agent = without_insights(problem.agent)
         super().__init__(replace(problem, agent=agent, start=maximal_counts(problem.brief)))
+
+
+def without_insights(agent: AgentSettings) -> AgentSettings:
+    """Return agent settings without the paper's insights and rules of test-time scaling, and
+    without the nodes' evidence: the rivals of Agent-REINFORCE have none of these.
+    """
+    ours = ("insight_1", "insight_2", "insight_3", "scaling_rules", "evidence")
+    return agent.model_copy(update={"without": (*agent.without, *ours)})
 
 
 def maximal_counts(brief: Brief) -> Counts:

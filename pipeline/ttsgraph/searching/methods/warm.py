@@ -9,7 +9,7 @@ models of the best trial become the assignment, and the loop continues as in Age
 import math
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, joining
 from ttsgraph.searching.agent.answers import Move
-from ttsgraph.searching.agent.base import Brief, History, ScoredGraph
+from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce, assigned
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.state import State
@@ -44,31 +44,28 @@ is tried.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class LastSearch:
-    """Outcome of the last search, from which the new search starts: the found graph; the graphs in
-    its archive, best first; and the new models.
-    """
-
-    graph: CollaborationGraph
-    archived: Sequence[CollaborationGraph]
-    newcomers: tuple[str, ...]
-
-
 class WarmReinforce(AgentReinforce):
-    """Agent-REINFORCE from a warm start. It is not registered, because it isn't compared with other
+    """Agent-REINFORCE from a warm start: the last search's found graph, the graphs in its archive,
+    best first, and the new models. It is not registered, because it isn't compared with other
     methods.
     """
 
     name = "warm"
 
-    def __init__(self, problem: Problem, warm: LastSearch) -> None:
-        self.warm = warm
-        self.last = _as_found(warm.graph, problem.brief)
+    def __init__(
+        self,
+        problem: Problem,
+        found: CollaborationGraph,
+        archived: Sequence[CollaborationGraph],
+        newcomers: Sequence[str],
+    ) -> None:
+        self.found = found
+        self.last = _as_found(found, problem.brief)
+        self.newcomers = newcomers
         super().__init__(problem)
-        self._trials = self._newcomer_trials()
+        self._trials = self._newcomer_trials(archived)
         self._adopted: bool | None = None  # None while trials are left
-        self.updates.move = Move(reason=f"trials of {', '.join(warm.newcomers)} first")
+        self.agent.move = Move(reason=f"trials of {', '.join(newcomers)} first")
 
     def stop_rule(self, research: ResearchSettings) -> SearchSettings:
         """Return the stop rule of the loop: iterations and patience count from the end of the
@@ -90,7 +87,7 @@ class WarmReinforce(AgentReinforce):
 
     def _start(self) -> GraphDistribution:
         """Return the distribution around the last found graph."""
-        return self.around(self.warm.graph)
+        return self.around(self.found)
 
     def around(self, graph: CollaborationGraph) -> GraphDistribution:
         """Return a distribution whose most likely graph is the given one: its nodes in order, its
@@ -107,15 +104,15 @@ class WarmReinforce(AgentReinforce):
         psi = assigned([node.model for node in order], tuple(self.problem.brief.cost.pool))
         return self._around(edges, pi, psi, tuple(graph.order))
 
-    def _newcomer_trials(self) -> list[CollaborationGraph]:
+    def _newcomer_trials(self, archived: Sequence[CollaborationGraph]) -> list[CollaborationGraph]:
         """Return the trials: the last found graph; copies of it with a new model in some or all
         nodes; graphs that use only a new model; and the archive's other best graphs, with a new
         model in all nodes.
         """
-        brief, found = self.problem.brief, self.warm.graph
-        others = [g for g in self.warm.archived if g.content_hash != found.content_hash]
+        brief, found = self.problem.brief, self.found
+        others = [graph for graph in archived if graph.content_hash != found.content_hash]
         wanted: list[CollaborationGraph] = []
-        for model in self.warm.newcomers:
+        for model in self.newcomers:
             wanted += [*substitutions(found, model), *own_graphs(model, brief)]
             wanted += [substitutions(graph, model)[0] for graph in others[:ARCHIVED]]
         legal = {self.last.content_hash: self.last} if self.last else {}
@@ -138,7 +135,7 @@ class WarmReinforce(AgentReinforce):
         if self._adopted:
             super().learn(results)
             return
-        self.updates.report(results)
+        self.agent.report(results, self.problem.brief)
         if not self._trials:
             self._settle()
 
@@ -146,9 +143,9 @@ class WarmReinforce(AgentReinforce):
         """Adopt the models of the best trial with a new model. Finish the search instead if the
         last found graph is at least as good or couldn't be scored.
         """
-        tried = self.updates.history
+        tried = self.agent.history
         before = next((each.value for each in tried if each.graph == self.last), None)
-        new = set(self.warm.newcomers)
+        new = set(self.newcomers)
         mixed = [each for each in tried if new & set(each.graph.model_counts())]
         best = max(mixed, key=_worth, default=None)
         self._adopted = False
@@ -159,17 +156,17 @@ class WarmReinforce(AgentReinforce):
         else:
             self._adopted = True
             self.distribution = self.around(best.graph)
-            self.updates.history = History([best])
+            self.agent.history = [best]
             against = "which may not run now" if before is None else f"{before:.3f}"
             why = (
                 f"a trial of a newcomer has {best.value:.3f}, the graph found last {against}: its"
                 " models are taken over"
             )
-        self.updates.move = Move(reason=why)
+        self.agent.move = Move(reason=why)
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
         """Return the origin as in the loop, except for the last found graph, which was given."""
-        same = graph.content_hash == self.warm.graph.content_hash
+        same = graph.content_hash == self.found.content_hash
         return GIVEN if same else super().origin(graph, iteration)
 
     def initial(self) -> CollaborationGraph | None:
@@ -185,7 +182,7 @@ class WarmReinforce(AgentReinforce):
         """
         if self._adopted:
             return super().result()
-        return self.last or max(self.updates.history, key=_worth).graph
+        return self.last or max(self.agent.history, key=_worth).graph
 
 
 def _worth(trial: ScoredGraph) -> tuple[float, int]:
