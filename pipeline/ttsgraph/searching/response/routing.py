@@ -11,8 +11,10 @@ score minus price. The price per unit of cost is fitted so that the expected mea
 the budget, with a margin, on all questions with known texts, including held-out ones: more texts
 make the cost on new questions more certain.
 
-A route is learned only if its expected score exceeds the score of every candidate that costs no
-more, and the score of every split of two candidates, by a hash of the question, at the same cost.
+A route is learned only if the text predicts scores better than by chance, and if the route's
+expected score exceeds the score of every candidate that costs no more. It is not compared with a
+split of two candidates by a hash of the question: where the text predicts anything, a route is
+expected to be better than a split at the same cost, by an amount that few questions can't show.
 """
 
 import math
@@ -53,15 +55,17 @@ LEAST_SHARE = 0.03
 """Minimum share of the questions for a candidate to be a branch."""
 
 LEAST_GAIN = 0.003
-"""Minimum expected gain in accuracy of a route over the plain alternatives."""
+"""Minimum expected gain in accuracy of a route over a single candidate."""
 
+LEAST_SLOPE = 1.25
 DOUBT = 1.5
 LEAST_FACTOR = 0.15
-"""Shrinkage of the slope of scores against leave-one-out predictions. A slope of DOUBT standard
-errors counts as chance: the penalty is the best of several, so such slopes occur even if the text
-predicts nothing. A slope always keeps at least LEAST_FACTOR of itself, so that predictions can
-still decide between candidates that the price makes nearly equal, but not outweigh clear
-differences between their means.
+"""Shrinkage of the slope of scores against leave-one-out predictions. A slope of fewer than
+LEAST_SLOPE standard errors is taken to be 0, so that no route is learned: its cost on new questions
+would be as uncertain as its gain. Of larger slopes, DOUBT standard errors count as chance: the
+penalty is the best of several, so such slopes occur even if the text predicts nothing. They keep at
+least LEAST_FACTOR of themselves, so that predictions can still decide between candidates that the
+price makes nearly equal, but not outweigh clear differences between their means.
 """
 
 KEPT = 16
@@ -195,7 +199,7 @@ class Learner:
     def route(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
     ) -> FittedRoute | None:
-        """Return a route over some of B candidates; None if no route beats the plain alternatives.
+        """Return a route over some of B candidates; None if no route beats all of them.
         `scores` and `costs` (n, B) are the candidates' scores and costs on n questions; the score
         is NaN if the candidate was not asked the question. `limit` bounds the mean cost of a
         question.
@@ -274,19 +278,12 @@ class Fit:
         return high, by(high)
 
     def plain(self, sent: IntArray) -> float:
-        """Return the best mean predicted score on the questions that were asked, at no more than
-        the mean cost of this route, of one candidate or of a split of two candidates by a hash of
-        the question; 0 if there is neither.
+        """Return the best mean predicted score, on the questions that were asked, of a candidate
+        that costs no more than this route; 0 if there is none.
         """
-        cost = _mean(self.costs, sent)
         means = self.expected[self.asked].mean(axis=0)
         costs = _rounded(self.costs[self.asked].mean(axis=0))
-        fits = np.flatnonzero(costs <= cost)
-        best = max((float(means[k]) for k in fits), default=0.0)
-        for cheap, dear in product(fits, np.flatnonzero(costs > cost)):
-            share = (cost - costs[cheap]) / (costs[dear] - costs[cheap])
-            best = max(best, float((1 - share) * means[cheap] + share * means[dear]))
-        return best
+        return float(max(means[costs <= _mean(self.costs, sent)], default=0.0))
 
     def learnt(self, chosen: Sequence[int], price: float, sent: IntArray) -> tuple[Router, float]:
         """Return the router to the chosen candidates and its score, learned on all questions that
@@ -375,8 +372,8 @@ def _beside(values: FloatArray, known: BoolArray) -> FloatArray:
 
 def _slope(expected: FloatArray, scores: FloatArray) -> float:
     """Return the factor, from 0 to 1, that fits predictions (n, K) to scores (n, K) best by least
-    squares, shrunk according to its standard error, which is clustered by question. Both arrays are
-    results of `_beside`.
+    squares, shrunk according to its standard error, which is clustered by question; 0 if it may be
+    chance. Both arrays are results of `_beside`.
     """
     size = float((expected**2).sum())
     slope = float((expected * scores).sum()) / size if size > 0 else 0.0
@@ -384,6 +381,8 @@ def _slope(expected: FloatArray, scores: FloatArray) -> float:
         return 0.0
     off = (expected * (scores - slope * expected)).sum(axis=1)
     error = math.sqrt(float((off**2).sum())) / size
+    if slope < LEAST_SLOPE * error:
+        return 0.0
     slope *= max(LEAST_FACTOR, 1 - (DOUBT * error / slope) ** 2)
     return float(_rounded(np.array([min(1.0, slope)]))[0])
 
