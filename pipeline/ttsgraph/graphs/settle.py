@@ -163,11 +163,9 @@ def _sure(stop: Stop, votes: IntArray) -> BoolArray:
     """
     rival, leader = np.partition(np.vstack([0 * votes[:1], votes]), -2, axis=0)[-2:]
     base = int(votes.max(initial=0)) + 1
-    pairs = leader * base + rival
-    found = np.zeros(base * base, dtype=bool)
-    for pair in np.flatnonzero(np.bincount(pairs)).tolist():
-        found[pair] = confidence(*divmod(pair, base)) >= stop.level
-    return np.asarray(found[pairs])
+    pairs, places = np.unique(leader * base + rival, return_inverse=True)
+    sure = [confidence(*divmod(pair, base)) >= stop.level for pair in pairs.tolist()]
+    return np.array(sure)[places]
 
 
 def answered(
