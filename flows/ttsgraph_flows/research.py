@@ -30,7 +30,7 @@ from ttsgraph.stages import final, schemas, steps
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import TABLES, Folder, StepModels
 from ttsgraph.stages.records import ResearchRecord, StartRecord, read_record, write_record
-from ttsgraph.stages.trials import cases_feedback, test_cases
+from ttsgraph.stages.trials import test_cases, try_cases
 from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import Challenger, sealed
 from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of, with_this_python
@@ -229,8 +229,8 @@ def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> fin
     alone = again.folder.table("profile")
     cases = test_cases(found, pilot[there], alone, budget, kind)
     test = again.questions["test"]
-    asked = again.with_models(lambda env: cases_feedback(cases, env, test), "evaluate-warm")
-    return final.tested(again, cases, asked)
+    tried = again.with_models(lambda env: try_cases(cases, env, test), "evaluate-warm")
+    return final.tested(again, tried)
 
 
 def _search(

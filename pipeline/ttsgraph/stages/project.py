@@ -193,8 +193,8 @@ class StepModels:
         Raises RunStopped if a case lost too many questions, or if no case could be scored.
         """
         with self.shown(len(cases) * len(questions)) as publish:
-            found = await trials.cases_feedback(cases, self.environment, questions, publish)
-        return trials.cases_table(*trials.scored(cases, found), cost)
+            tried = await trials.try_cases(cases, self.environment, questions, publish)
+        return trials.cases_table(trials.scored(tried), cost)
 
 
 ToAsk = Callable[[StepModels], Awaitable[T]]
@@ -272,13 +272,13 @@ async def profiled(
     growth: Growth = {}
     simulated = profile.engine.kind == "simulated"  # simulated models keep the given lengths
     with asked.shown(len(alone) * len(train)) as publish:
-        feedbacks = await trials.cases_feedback(alone, asked.environment, train, publish)
-        names = [case.columns["model"] for case in trials.scored(alone, feedbacks)[0]]
+        tried = await trials.try_cases(alone, asked.environment, train, publish)
+        names = [case.columns["model"] for case, _ in trials.scored(tried)]
         if not simulated:
             some = train[:READ_QUESTIONS]
             growth = await _growth(names, profile.roles, asked.environment, some, publish)
     rows = []
-    for case, seen in zip(alone, feedbacks, strict=True):
+    for case, seen in tried:
         spec = pool[case.columns["model"]]
         added = growth.get(spec.name, {})
         calls = seen.usage.calls or math.nan
@@ -301,7 +301,7 @@ async def profiled(
     if not simulated:
         now = measured_lengths(table[table["n_scored"] > 0])
         if not now:
-            why = next(filter(None, (each.error for f in feedbacks for each in f.results)), "")
+            why = next(filter(None, (each.error for _, f in tried for each in f.results)), "")
             raise DataError(
                 f"task {task!r}: expected questions that fit a model's context, but none fits the"
                 f" contexts of {', '.join(names)} ({why}); shorten the questions, use fewer or"
@@ -334,15 +334,15 @@ async def _growth(
     if FUSER in roles:
         graphs += [topologies.parallel([name] * 2, name, FUSER) for name in members]
     cases = [Case(graph, {"model": graph.node(graph.sink).model}) for graph in graphs]
-    feedbacks = await trials.cases_feedback(cases, environment, questions, publish)
+    tried = await trials.try_cases(cases, environment, questions, publish)
 
     def per_call(usage: Usage) -> tuple[float, float]:
         calls = max(1, usage.calls)
         return usage.prompt_tokens / calls, usage.completion_tokens / calls
 
-    alone = {name: per_call(each.usage) for name, each in zip(members, feedbacks, strict=False)}
+    alone = {name: per_call(seen.usage) for name, (_, seen) in zip(members, tried, strict=False)}
     found: Growth = {name: {} for name in members}
-    for graph, feedback in list(zip(graphs, feedbacks, strict=True))[len(members) :]:
+    for graph, (_, feedback) in list(zip(graphs, tried, strict=True))[len(members) :]:
         if not feedback.n_scored:  # a provider refused every question
             continue
         sink = graph.node(graph.sink)
@@ -392,10 +392,7 @@ def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     if not (answers := table["n_scored"] > 0).all():
         profile = profile.with_task(task, refused=tuple(table["model"][~answers]))
     if any(get_role(role).weighs for role in profile.roles):
-        rows = table.dropna(subset=["accuracy"])
-        shares = zip(rows["model"], rows["accuracy"], strict=True)
-        accuracies = {str(name): float(share) for name, share in shares}
-        profile = profile.with_task(task, accuracies=accuracies)
+        profile = profile.with_task(task, accuracies=scores_of(table))
     if profile.engine.kind == "simulated":
         return profile
     pool = profile.model_pool()

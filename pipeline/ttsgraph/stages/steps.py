@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.files import finite
+from ttsgraph.base.files import finite, md5, write_text
 from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers
@@ -25,7 +25,7 @@ from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem
 from ttsgraph.searching.methods.forms import Forms
-from ttsgraph.searching.methods.summary import SearchOutcome
+from ttsgraph.searching.methods.summary import SPENT, SearchOutcome, edge_table, search_summary
 from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, graphs_in
 from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.searching.response.evidence import Evidence
@@ -33,6 +33,7 @@ from ttsgraph.searching.state import ContestResult, State
 from ttsgraph.settings.profile import SearchSettings, loop_calls
 from ttsgraph.settings.stages import ContestSettings, InitSettings
 from ttsgraph.stages import records, trials
+from ttsgraph.stages.history import write_history
 from ttsgraph.stages.project import (
     Folder,
     Project,
@@ -44,8 +45,8 @@ from ttsgraph.stages.project import (
     scores_of,
     with_lengths,
 )
-from ttsgraph.stages.records import PreferenceRecord, StartRecord
-from ttsgraph.stages.trials import Case
+from ttsgraph.stages.records import PreferenceRecord, SearchRecord, StartRecord
+from ttsgraph.stages.trials import Case, Tried
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
 
@@ -188,11 +189,11 @@ def _write_preference(
 
 def contest_table(contest: State) -> pd.DataFrame:
     """Return one row per graph that the contest ran (columns of schemas.Trials)."""
-    cases = [
-        Case(graph, {"counts": json.dumps(dict(sorted(graph.model_counts().items())))})
-        for graph in contest.feedbacks
-    ]
-    return trials.cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost)
+    tried = (
+        Tried(Case(graph, {"counts": json.dumps(graph.model_counts())}), feedback)
+        for graph, feedback in contest.feedbacks.items()
+    )
+    return trials.cases_table(tried, contest.brief.cost)
 
 
 def contest_evidence(contest: State) -> pd.DataFrame:
@@ -356,12 +357,23 @@ def searching(project: Project, folder: Folder, prepare: Prepare) -> Searching:
         folder.path.mkdir(parents=True, exist_ok=True)
         searcher, rule = await prepare(asked)
         environment = asked.environment.with_node_grades(if_free=True)
-        bench = loop.Bench(environment, Archive(), on_record, publish)
+        archive = Archive()
+        bench = loop.Bench(environment, archive, on_record, publish)
         known = project.questions["train"], project.questions["val"]
         found, state = await loop.find(searcher, rule, bench, *known)
-        lacking = missing_isolation(project.settings.kind)
-        written = folder, found, bench.archive, spent(), state.exchanges, lacking
-        return found, records.write_search(*written)
+        write_history(archive.history, folder.path / "history.jsonl")
+        candidates = folder.write("archive", archive.table())
+        folder.write("evidence", archive.answers.table())
+        folder.write("trajectory", found.trajectory)
+        folder.write("edges", edge_table(archive.history))
+        summary = search_summary(found, candidates, spent(), state.exchanges) | {
+            "isolation_missing": missing_isolation(project.settings.kind),
+            "trajectory_md5": md5(found.trajectory.to_csv(index=False).encode()),
+            "evidence_left_out": 0,  # always 0; written because older records have this key
+        }
+        records.write_record(SearchRecord, folder.path / "search.json", summary, SPENT)
+        write_text(folder.path / "graph.json", found.graph.to_json())
+        return found, summary
 
     return work
 
