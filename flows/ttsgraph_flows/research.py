@@ -241,7 +241,7 @@ def _search(
     """
     search, research = stage.profile.search, stage.profile.research
     graph = last.deployed.graph
-    before = steps.PreviousSearch(graph, last.table("profile"), last.table("archive"))
+    before = graph, last.table("profile"), last.table("archive")
 
     async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         searcher = await steps.begun_warm(stage, before, plan.newcomers, place, asked)

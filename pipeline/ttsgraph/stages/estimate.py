@@ -65,9 +65,6 @@ METHOD = "agent_reinforce"
 INIT_STAGES = 2
 """Number of stages before the search that ask the agent."""
 
-OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
-"""Stages of `ttsgraph run` that are estimated; the pilot is added if there is no contest."""
-
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     """Return the estimated calls by stage, for one task and one method, and the `expected` cost of
@@ -79,13 +76,13 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     budget.require_feasible()
     stages = asyncio.run(rehearse(profile, task))
     used = {stage: _used(profile, budget.cost, kinds) for stage, kinds in stages.items()}
-    of_run = [*OF_RUN, "pilot"]
+    left_out: tuple[str, ...] = ()
     if profile.init.contest.enabled:
         used |= _contest(profile, task, budget)
-        of_run.remove("pilot")
+        left_out = "pilot", "ablation"  # `ttsgraph run` has neither after a contest
     table = pd.DataFrame(used).T
     calls = {stage: round(count) for stage, count in table["calls"].items()}
-    by_stage = {stage: count for stage, count in calls.items() if stage in of_run}
+    by_stage = {stage: count for stage, count in calls.items() if stage not in left_out}
     run = table.loc[[*by_stage]].sum()
     dollars = run["dollars"] + _judging(profile.task(task).task, run)
     note = "for one method; calls that the cache answers are not counted"
@@ -128,8 +125,7 @@ def _used(
     if tflops is not None and not pool.unknown:
         clock, per_second = CostModel(pool, cost.lengths, "flops"), tflops * 1e12
     elif all(spec.speed for spec in pool.values()):
-        clock = CostModel(pool, cost.lengths, "runtime")
-        per_second = profile.engine.concurrency
+        clock, per_second = CostModel(pool, cost.lengths, "runtime"), profile.engine.concurrency
     for (name, reads), count in kinds.items():
         lengths, times = cost.lengths[name], count * more
         found["calls"] += count

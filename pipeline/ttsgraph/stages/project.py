@@ -221,11 +221,10 @@ def sample(project: Project) -> pd.DataFrame:
 
 def profile(project: Project) -> ToAsk[pd.DataFrame]:
     """Return the work of asking each model in the pool all training questions, as single calls."""
-    settings, task = project.given, project.task
-    train = project.questions["train"]
 
     async def work(asked: StepModels) -> pd.DataFrame:
-        table = await profiled(settings, task, list(settings.model_pool()), asked, train)
+        given = project.given  # lengths measured before must not influence the measurement
+        table = await profiled(project, given, [*given.model_pool()], asked)
         return project.folder.write("profile", table)
 
     return work
@@ -255,19 +254,16 @@ READ_QUESTIONS = 8
 
 
 async def profiled(
-    profile: Profile,
-    task: str,
-    members: Sequence[str],
-    asked: StepModels,
-    train: Sequence[Question],
+    project: Project, profile: Profile, members: Sequence[str], asked: StepModels
 ) -> pd.DataFrame:
-    """Return the profile stage's rows for these members (columns of schemas.Profiles): their facts,
+    """Return the profile stage's rows for these members of a profile, which may differ from the
+    project's in what has been measured (columns of schemas.Profiles): the members' facts,
     their scores as single calls on the training questions, and the number of tokens that reading an
     answer adds to their calls: the maximum over roles, and the values by role as JSON. Raises
     RunStopped if too many questions were lost or all were refused, and DataError if no question
     fits the context of any member.
     """
-    pool = profile.model_pool()
+    task, train, pool = project.task, project.questions["train"], profile.model_pool()
     alone = [case for case in trials.single_cases(pool) if case.columns["model"] in members]
     growth: Growth = {}
     simulated = profile.engine.kind == "simulated"  # simulated models keep the given lengths
@@ -347,7 +343,7 @@ async def _growth(
             continue
         sink = graph.node(graph.sink)
         used = zip(per_call(feedback.usage), alone[sink.model], strict=True)
-        share = len(graph.nodes) / graph.in_degree(sink.id)
+        share = len(graph.nodes) / len(graph.predecessors[sink.id])
         prompt, completion = (max(0.0, share * (now - before)) for now, before in used)
         found[sink.model][sink.role] = prompt, completion
     return found

@@ -82,10 +82,6 @@ class StartRecord(ClosedModel):
         plain = [each for each in candidates if each.graph.route is None]
         return tuple(each for each in plain if not math.isnan(each.value + each.spread))
 
-    def standing(self) -> tuple[Candidate, ...]:
-        """Return the contenders as candidates, best first; empty without a contest."""
-        return tuple(row.contender() for row in self.contenders)
-
 
 class SearchRecord(ClosedModel):
     """search.json: figures of a search (searching/methods/summary.py), of which these are read."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +19,7 @@ from pandera.pandas import Check, Column, DataFrameSchema
 
 from ttsgraph.base.errors import DataError, GraphError
 from ttsgraph.base.files import CHECKSUM, makes, write_bytes
-from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of, wilson
+from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, wilson
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.stages.bookkeeping import BOOKKEEPING, beside
@@ -52,23 +51,19 @@ def _graph_of(text: str) -> CollaborationGraph | None:
 
 
 @lru_cache(maxsize=4096)
-def _widest(accuracy: float, scored: int) -> float:
-    """Return the greatest possible width of the confidence interval of an accuracy that is the mean
-    of `scored` grades.
+def _widest(scored: int) -> float:
+    """Return the greatest possible width of the confidence interval of a mean of `scored` grades:
+    the width if half of them are right.
     """
-    if scored == 0 or math.isnan(accuracy):
-        return 1.0
-    total = total_of(accuracy, scored)
-    ends = []
-    for end, right in enumerate((math.floor(total), math.ceil(total))):
-        grades = [1.0] * right + [0.0] * (scored - right)
-        ends.append([wilson(right, scored)[end], mean_interval(grades, CONFIDENCE)[end]])
-    return max(ends[1]) - min(ends[0])
+    right = scored // 2
+    grades = [1.0] * right + [0.0] * (scored - right)
+    ends = wilson(right, scored), mean_interval(grades, CONFIDENCE)
+    return max(high - low for low, high in ends)
 
 
 def _narrow(table: pd.DataFrame) -> pd.Series[bool]:
-    widest = [_widest(*row) for row in zip(table["accuracy"], table["n_scored"], strict=True)]
-    return (table["accuracy_high"] - table["accuracy_low"]) <= np.array(widest, float) + CLOSE
+    widest = table["n_scored"].map(_widest)
+    return table["accuracy_high"] - table["accuracy_low"] <= widest + CLOSE
 
 
 def _of_graph(table: pd.DataFrame) -> pd.Series[bool]:

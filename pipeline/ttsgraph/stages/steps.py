@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers
 from ttsgraph.evaluation.progress import Expense, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching import loop
-from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
+from ttsgraph.searching.agent.base import Brief, Preference, family_size_trials
 from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem
@@ -31,20 +31,11 @@ from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.state import ContestResult, State
 from ttsgraph.settings.profile import SearchSettings, loop_calls
-from ttsgraph.settings.stages import ContestSettings, InitSettings
+from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.stages import project as before
 from ttsgraph.stages import records, trials
 from ttsgraph.stages.history import write_history
-from ttsgraph.stages.project import (
-    Folder,
-    Project,
-    StepModels,
-    ToAsk,
-    brief_of,
-    pilot,
-    profiled,
-    scores_of,
-    with_lengths,
-)
+from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
 from ttsgraph.stages.records import PreferenceRecord, SearchRecord, StartRecord
 from ttsgraph.stages.trials import Case, Tried
 from ttsgraph.tasks import missing_isolation
@@ -72,18 +63,19 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
     """Return the work of finding the preferred model families and sizes for the task, by trials or
     by a contest's probes. The work writes init_family.parquet and preference.json.
     """
-    brief = project.brief()
+    brief, init = project.brief(), project.profile.init
 
     async def work(asked: StepModels) -> pd.DataFrame:
-        if project.profile.init.contest.enabled:
+        if init.contest.enabled:
             contest = await _contest(project, brief, asked, rounds=False)
             _write_preference(project, preference_of(contest))
             table = contest_table(contest)
         else:
             rng = np.random.default_rng(project.seed)
             agent = make_agent(project.profile.agent, rng, asked.speak)
-            inputs = brief, project.profile.init, project.questions["train"], asked, rng
-            table = await paper_trials(family_size_trials(brief), *inputs)
+            cases = trials.trial_cases(family_size_trials(brief), brief, init.topologies, rng)
+            few = project.questions["train"][: init.questions]
+            table = await asked.scores(cases, brief.cost, few)
             known = trials.trials_of(table, brief.objective)
             # in a thread, because an agent may wait for a language model
             chosen = await asyncio.to_thread(agent.select_family_size, brief, known)
@@ -99,27 +91,27 @@ def init_instances(project: Project, both: bool = False) -> ToAsk[pd.DataFrame]:
     init_instances.parquet, evidence.parquet and start.json; with `both`, a contest also writes the
     preference of the first step.
     """
-    brief, folder = project.brief(), project.folder
-    contested = project.profile.init.contest.enabled
+    brief, init, folder = project.brief(), project.profile.init, project.folder
     chosen: dict[str, Any] = {}
-    if not contested:
+    if not init.contest.enabled:
         chosen = records.read_data(PreferenceRecord, folder.path / "preference.json", "init_family")
 
     async def work(asked: StepModels) -> pd.DataFrame:
-        if contested:
+        if init.contest.enabled:
             contest = await _contest(project, brief, asked)
             if both:
                 _write_preference(project, preference_of(contest))
-            start = start_data(contest, project.profile.init.contest.kept)
+            start = start_data(contest, init.contest.kept)
             table, evidence = contest_table(contest), contest_evidence(contest)
         else:
             rng = np.random.default_rng([project.seed, 1])
             agent = make_agent(project.profile.agent, rng, asked.speak)
             preferred = Preference(tuple(chosen["models"]), chosen["reason"])
-            wanted = brief, preferred, project.profile.init.candidates
+            wanted = brief, preferred, init.candidates
             multisets = await asyncio.to_thread(agent.select_instances, *wanted)
-            inputs = brief, project.profile.init, project.questions["train"], asked, rng
-            table = await paper_trials(multisets, *inputs)
+            cases = trials.trial_cases(multisets, brief, init.topologies, rng)
+            few = project.questions["train"][: init.questions]
+            table = await asked.scores(cases, brief.cost, few)
             begin = trials.start_trial(table, brief, project.profile.search.way)
             # includes the exchanges of the previous stage, so that start.json has all so far
             exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
@@ -141,7 +133,7 @@ async def started(project: Project, asked: StepModels) -> None:
         table = await init_instances(project, both=True)(asked)
         project.folder.write("init_family", table[:0])
     else:
-        for step in (pilot, init_family, init_instances):
+        for step in (before.pilot, init_family, init_instances):
             await step(project)(asked)
 
 
@@ -163,21 +155,6 @@ def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed
     rng = np.random.default_rng([seed, 1])
     texts = questions.get("test", ())
     return State(brief, questions["train"], questions["val"], settings, rng, texts)
-
-
-async def paper_trials(
-    multisets: Sequence[Counts],
-    brief: Brief,
-    init: InitSettings,
-    train: Sequence[Question],
-    asked: StepModels,
-    rng: np.random.Generator,
-) -> pd.DataFrame:
-    """Run multisets of models over random topologies, as both init stages of the paper do; return
-    their trials (columns of schemas.Trials).
-    """
-    cases = trials.trial_cases(multisets, brief, init.topologies, rng)
-    return await asked.scores(cases, brief.cost, train[: init.questions])
 
 
 def _write_preference(
@@ -254,12 +231,11 @@ def start_of(project: Project) -> StartRecord:
     return records.read_record(StartRecord, project.folder.path / "start.json", "init_instances")
 
 
-def problem_in(project: Project, start: StartRecord) -> Problem:
+def problem_in(project: Project) -> Problem:
     """Return the problem that each method solves; a contest's findings are read from the project's
     tables.
     """
-    profile, train = project.profile, project.questions["train"]
-    brief = project.brief()
+    start, profile, brief = start_of(project), project.profile, project.brief()
     learnt, left = None, 0
     if start.contenders:
         alone = project.folder.table("profile")
@@ -270,9 +246,11 @@ def problem_in(project: Project, start: StartRecord) -> Problem:
             dict(zip(alone["model"], alone["latency_s"].astype(float), strict=True)),
         )
         left = loop_calls(profile.init.contest, learnt.calls)
-    brief = replace(brief, questions={question.id: question.text for question in train})
+    texts = {question.id: question.text for question in project.questions["train"]}
+    brief = replace(brief, questions=texts)
     inputs = brief, profile.search, profile.agent, start.counts, project.seed
-    return Problem(*inputs, contenders=start.standing(), learnt=learnt, calls=left)
+    contenders = tuple(row.contender() for row in start.contenders)
+    return Problem(*inputs, contenders=contenders, learnt=learnt, calls=left)
 
 
 def evidence_in(
@@ -333,7 +311,7 @@ def search(project: Project, method: str) -> Searching:
     """Return the work of searching with one method; its files are written into the method's
     subfolder of the project's folder.
     """
-    problem = problem_in(project, start_of(project))
+    problem = problem_in(project)
 
     async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         searcher = searcher_class(method).of(replace(problem, speak=asked.speak))
@@ -378,20 +356,15 @@ def searching(project: Project, folder: Folder, prepare: Prepare) -> Searching:
     return work
 
 
-@dataclass(frozen=True, slots=True)
-class PreviousSearch:
-    """The last search: the graph in use, the table of single models (schemas.Profiles), and the
-    table of candidates (schemas.Candidates).
-    """
-
-    graph: CollaborationGraph
-    alone: pd.DataFrame
-    archive: pd.DataFrame
+PreviousSearch = tuple[CollaborationGraph, pd.DataFrame, pd.DataFrame]
+"""The last search: the graph in use, the table of single models (schemas.Profiles), and the table
+of candidates (schemas.Candidates).
+"""
 
 
 async def begun_warm(
     project: Project,
-    before: PreviousSearch,
+    last: PreviousSearch,
     newcomers: Sequence[str],
     folder: Folder,
     asked: StepModels,
@@ -400,14 +373,14 @@ async def begun_warm(
     models are asked as single calls first, and the table of all single models is written into
     `folder`. Raises the same errors as `profiled`.
     """
-    profile, task, train = project.profile, project.task, project.questions["train"]
-    new = await profiled(profile, task, newcomers, asked, train)
-    old = before.alone
+    profile, task = project.profile, project.task
+    graph, old, archive = last
+    new = await before.profiled(project, profile, newcomers, asked)
     kept = old[old["model"].isin(set(profile.model_pool()) - set(newcomers))]
-    alone = pd.concat([kept, new], ignore_index=True)
-    folder.write("profile", alone)
-    brief = brief_of(with_lengths(profile, task, alone), task, scores_of(alone), train)
-    archived = graphs_in(before.archive, brief)
-    warm = LastSearch(before.graph, archived, tuple(newcomers))
+    alone = folder.write("profile", pd.concat([kept, new], ignore_index=True))
+    known = before.with_lengths(profile, task, alone)
+    scores, train = before.scores_of(alone), project.questions["train"]
+    brief = before.brief_of(known, task, scores, train)
+    warm = LastSearch(graph, graphs_in(archive, brief), tuple(newcomers))
     inputs = brief, profile.search, profile.agent
     return WarmReinforce(Problem(*inputs, {}, project.seed, asked.speak), warm)
