@@ -96,7 +96,7 @@ def evaluate(
         folder.write("answers", trials.answers_table(outcome.tried, kind.extract))
         rng = np.random.default_rng([project.seed, 2])
         losses = predicted_losses(graph, brief, known, rng)
-        folder.write("nodes", node_table(project, graph, tried[0].feedback, rests, losses))
+        folder.write("nodes", node_table(project, tried[0], rests, losses))
         graphs = [case.graph for case, _ in outcome.tried]
         rng = np.random.default_rng([project.seed, 3])
         return replace(outcome, leads=expected_leads(graphs, tuple(brief.cost.pool), known, rng))
@@ -150,18 +150,15 @@ def predicted_losses(
 
 
 def node_table(
-    project: Project,
-    graph: CollaborationGraph,
-    tested: Feedback,
-    rests: Sequence[Tried],
-    losses: Mapping[int, Difference],
+    project: Project, found: Tried, rests: Sequence[Tried], losses: Mapping[int, Difference]
 ) -> pd.DataFrame:
-    """Return one row per node of the found graph (columns of schemas.Nodes). `tested` is the found
-    graph's feedback; `rests` are the graphs without a node (`removal_cases`), perhaps on fewer
+    """Return one row per node of the found graph (columns of schemas.Nodes). `found` is the graph
+    in the test; `rests` are the graphs without a node (`removal_cases`), perhaps on fewer
     questions. The scores in a row belong to the graph without the node; they are empty if that
     graph was not tried. If removing any of several nodes gives the same graph, only the first of
     these nodes has calls and tokens.
     """
+    graph, tested = found.case.graph, found.feedback
     settings, cost = project.settings, project.profile.cost_model(project.task)
     prompt = settings.prompt.prompt(settings.task, project.questions["shots"])
     without = removals(graph, cost) if rests else {}

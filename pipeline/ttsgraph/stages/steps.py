@@ -268,25 +268,23 @@ def evidence_in(
         tried = searched.table("archive")
     used = tried["graph"][tried.index.isin(answers["candidate_id"])]
     graphs = {int(str(k)): CollaborationGraph.from_json(text) for k, text in used.items()}
-    return known_evidence(answers, graphs, questions, greedy)
+    known = Evidence(questions, greedy)
+    add_evidence(known, answers, graphs)
+    return known
 
 
-def known_evidence(
-    table: pd.DataFrame,
-    graphs: Mapping[int, CollaborationGraph],
-    questions: Sequence[Question],
-    greedy: frozenset[str],
-) -> Evidence:
-    """Return the evidence from its table (columns of schemas.Evidence); `graphs` maps candidate IDs
-    to graphs. Raises DataError naming the first row with an unknown node or question, if there is
-    one.
+def add_evidence(
+    known: Evidence, table: pd.DataFrame, graphs: Mapping[int, CollaborationGraph]
+) -> None:
+    """Add the evidence from a table (columns of schemas.Evidence); `graphs` maps candidate IDs to
+    graphs. Raises DataError naming the first row with an unknown node or question, if there is one.
     """
     expected = {
         (number, graph.content_hash, node.id, node.role, node.id == graph.sink)
         for number, graph in graphs.items()
         for node in graph.nodes
     }
-    ids = {question.id for question in questions}
+    ids = {question.id for question in known.questions}
     answers: dict[int, dict[str, dict[int, NodeResult]]] = defaultdict(lambda: defaultdict(dict))
     rows: Iterable[Any] = table.itertuples(index=False)
     for place, row in enumerate(rows):
@@ -299,12 +297,10 @@ def known_evidence(
             )
         form = "" if row.answer == NO_FORM else str(row.answer)
         answers[row.candidate_id][row.question_id][row.node] = NodeResult(row.correct, form)
-    result = Evidence(questions, greedy)
     for number, of_graph in sorted(answers.items()):
         sink = graphs[number].sink
         results = (QuestionResult(q, n[sink].correct, nodes=n) for q, n in of_graph.items())
-        result.add(graphs[number], Feedback(tuple(results)))
-    return result
+        known.add(graphs[number], Feedback(tuple(results)))
 
 
 def search(project: Project, method: str) -> Searching:
@@ -356,18 +352,14 @@ def searching(project: Project, folder: Folder, prepare: Prepare) -> Searching:
     return work
 
 
-PreviousSearch = tuple[CollaborationGraph, pd.DataFrame, pd.DataFrame]
+Previous = tuple[CollaborationGraph, pd.DataFrame, pd.DataFrame]
 """The last search: the graph in use, the table of single models (schemas.Profiles), and the table
 of candidates (schemas.Candidates).
 """
 
 
 async def begun_warm(
-    project: Project,
-    last: PreviousSearch,
-    newcomers: Sequence[str],
-    folder: Folder,
-    asked: StepModels,
+    project: Project, last: Previous, newcomers: Sequence[str], folder: Folder, asked: StepModels
 ) -> WarmReinforce:
     """Return a searcher that starts from the last search, for a pool with new models. The new
     models are asked as single calls first, and the table of all single models is written into
