@@ -176,20 +176,14 @@ class Router(ClosedModel):
     def new(cls, data: Mapping[str, Any]) -> Router:
         """Return a router with these parameters. Raises GraphError if they are not valid."""
         try:
+            made = parse(cls, data, "router")
             text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise GraphError(
-                "expected a router's parameters to be plain data, but JSON can't hold them:"
-                f" {error}"
-            ) from None
+        except (SettingsError, TypeError, ValueError) as error:
+            raise GraphError(str(error)) from None
         if len(text) > MOST_CHARACTERS:
             raise GraphError(
                 f"expected a router of at most {MOST_CHARACTERS} characters, found {len(text)}"
             )
-        try:
-            made = parse(cls, json.loads(text), "router")
-        except SettingsError as error:
-            raise GraphError(str(error)) from None
         made._text = text
         return made
 
