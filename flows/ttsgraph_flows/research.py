@@ -222,12 +222,9 @@ def _warm(
 
 
 def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> final.TestOutcome:
-    """Test the found graph and its rivals, except rivals with models that left the pool."""
+    """Test the found graph and its rivals; the budget admits none with a model that has left."""
     budget, kind = again.profile.budget_on(again.task), again.settings.task
-    graphs = map(CollaborationGraph.from_json, pilot["graph"])
-    there = [all(name in budget.cost.pool for name in graph.model_counts()) for graph in graphs]
-    alone = again.folder.table("profile")
-    cases = test_cases(found, pilot[there], alone, budget, kind)
+    cases = test_cases(found, pilot, again.folder.table("profile"), budget, kind)
     test = again.questions["test"]
     tried = again.with_models(lambda env: try_cases(cases, env, test), "evaluate-warm")
     return final.tested(again, tried)

@@ -81,7 +81,11 @@ class GraphDistribution:
     ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        self.ids = tuple(self.ids or range(len(self.theta)))
+        self.n = len(self.theta)
+        """number of nodes, including the sink"""
+        self.forward = _forward(self.n)
+        """(n, n) mask of the edges i -> j that can exist: those with i < j"""
+        self.ids = tuple(self.ids or range(self.n))
         self.theta, self.pi, self.psi = (
             table.astype(float) for table in (self.theta, self.pi, self.psi)
         )
@@ -96,16 +100,6 @@ class GraphDistribution:
         """
         theta, pi, psi = (np.zeros((n, options)) for options in (n, len(roles), len(models)))
         return cls(roles, models, theta, pi, psi, rng)
-
-    @property
-    def n(self) -> int:
-        """Number of nodes, including the sink."""
-        return len(self.ids)
-
-    @property
-    def forward(self) -> BoolArray:
-        """(n, n) mask of the edges i -> j that can exist: those with i < j."""
-        return _forward(self.n)
 
     def edge_probabilities(self) -> FloatArray:
         """Return the (n, n) probabilities of edges, 0 outside the forward mask."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
@@ -23,7 +23,6 @@ import pandas as pd
 from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import Budget, CostModel
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, get_role
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
@@ -205,7 +204,11 @@ class Rehearsal(Evaluator):
         found = []
         for graph, questions in jobs:
             ids = {question.id for question in questions}
-            calls = list(self._asked(graph))
+            calls = [
+                (signature, (graph.node(i).model, len(graph.reads[i])))
+                for i, signature in call_signatures(graph).items()
+                if get_role(graph.node(i).role).calls_model
+            ]
             for key, kind in calls:
                 self.calls[kind] += len(ids - self._known[key])
                 self._known[key] |= ids
@@ -215,13 +218,6 @@ class Rehearsal(Evaluator):
             results = (QuestionResult(q.id, bool(right), "", 1.0) for q, right in graded)
             found.append(Feedback(tuple(results)))
         return found
-
-    def _asked(self, graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
-        """Yield the signature and the kind of each call that a graph makes."""
-        for i, signature in call_signatures(graph).items():
-            node = graph.node(i)
-            if get_role(node.role).calls_model:
-                yield signature, (node.model, len(graph.reads[i]))
 
 
 async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
@@ -242,20 +238,15 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     # The steps use an environment only to evaluate graphs, so a rehearsal can replace it.
     asked = StepModels(cast(Environment, rehearsal))
 
-    plan: dict[str, Callable[[Project], ToAsk[object]]] = {
-        "profile": before.profile,
-        "pilot": before.pilot,
-    }
+    plan: list[Callable[..., ToAsk[object]]] = [before.profile, before.pilot]
     if not profile.init.contest.enabled:
-        plan["init_family"] = steps.init_family
-        plan["init_instances"] = steps.init_instances
-        plan["search"] = lambda project: steps.search(project, METHOD)
-        plan["evaluate"] = lambda project: final.evaluate(project, METHOD)
+        plan += [steps.init_family, steps.init_instances, steps.search, final.evaluate]
     found: dict[str, Counter[Kind]] = {}
-    for stage, step in plan.items():
+    for step in plan:
+        of_search = (METHOD,) if step in (steps.search, final.evaluate) else ()
         # each step gets a copy, which reads the tables of the steps before it
-        await step(replace(project))(asked)
-        found[stage], rehearsal.calls = rehearsal.calls, Counter()
+        await step(replace(project), *of_search)(asked)
+        found[step.__name__], rehearsal.calls = rehearsal.calls, Counter()
     # The profile stage also measures how many tokens reading an answer adds: by a chain's second
     # call and, if fusers are allowed, a fuser's call and the second of the draws that it reads.
     if profile.engine.kind != "simulated":

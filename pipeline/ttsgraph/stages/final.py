@@ -166,9 +166,8 @@ def node_table(
     answers = NodeAnswers()
     answers.add(0, graph, tested.results)
     changes = worth(answers.table()).reindex([node.id for node in graph.nodes])
-    counts = ["answers", *CHANGES]
+    counts = ["n_answers", *CHANGES]
     changes[counts] = changes[counts].fillna(0).astype(int)
-    names = {"answers": "n_answers", "before": "read_accuracy", "after": "own_accuracy"}
     units = {i: graph.asked[i] * each for i, each in cost.node_costs(graph).items()}
     total = math.fsum(units.values())
     unknown = Difference(math.nan, math.nan)
@@ -201,4 +200,4 @@ def node_table(
             "predicted_spread": loss.spread,
         }
         rows.append(row | score_columns(feedback))
-    return pd.DataFrame(rows).join(changes.rename(columns=names).reset_index(drop=True))
+    return pd.DataFrame(rows).join(changes.reset_index(drop=True))
