@@ -158,27 +158,25 @@ def _sure(stop: Stop, votes: IntArray) -> BoolArray:
     return np.array(sure)[places]
 
 
+Run = Callable[[], IntArray]
+"""Function that returns the classes of a node's own answers in C cases."""
+
+
 def answered(
-    graph: CollaborationGraph,
-    node_id: int,
-    classes: ByNode,
-    run: Callable[[], IntArray],
-    passing: BoolArray | None = None,
-    settled: Settled | None = None,
-) -> IntArray:
+    graph: CollaborationGraph, node_id: int, classes: ByNode, run: Run, passing: BoolArray | None
+) -> tuple[IntArray, NodeOutcomes | None]:
     """Return the classes of a node's answers in C cases, each taken from a predecessor or, if the
-    node runs, from `run`. `passing` is as in `settle`; the node's outcomes are added to `settled`.
+    node runs, from `run`; and the node's outcomes, or None if it always runs. `passing` is as in
+    `settle`.
     """
     node = graph.node(node_id)
     if not node.adaptive and get_role(node.role).calls_model:
-        return run()
+        return run(), None
     outcome = settle(graph, node_id, classes, passing)
-    if settled is not None:
-        settled[node_id] = outcome
     inputs = np.stack([classes[p] for p in graph.predecessors[node_id]])
     passed = inputs[outcome.taken, np.arange(len(outcome.taken))]
     runs = outcome.taken == RUNS
-    return np.where(runs, run(), passed) if runs.any() else passed
+    return np.where(runs, run(), passed) if runs.any() else passed, outcome
 
 
 @dataclass(frozen=True, slots=True)
