@@ -110,13 +110,12 @@ class Folder:
         """Store a table, and return it. Raises DataError if the table is written to a file and
         violates its schema.
         """
-        path = self.file(name)
         if self.held is not None:
-            self.held[path] = table
+            self.held[self.file(name)] = table
             return table
         from ttsgraph.stages import schemas
 
-        schemas.write_table(table, getattr(schemas, TABLES[name][0]), path)
+        schemas.write_table(table, getattr(schemas, TABLES[name][0]), self.file(name))
         return table
 
     def save(self, path: Path) -> None:

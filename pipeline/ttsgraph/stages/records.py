@@ -146,18 +146,14 @@ AnyRecord = TypeVar("AnyRecord", bound=ClosedModel)
 
 
 def write_record(
-    kind: type[AnyRecord],
-    path: Path,
-    data: Mapping[str, Any],
-    bookkeeping: Collection[str] = (),
-    keep_all: bool = False,
+    kind: type[ClosedModel], path: Path, data: Mapping[str, Any], apart: Collection[str] | None = ()
 ) -> None:
-    """Write plain data as a record, atomically. Bookkeeping keys, and keys named in `bookkeeping`,
-    are left out unless `keep_all` is true; if any are left out, a separate file gets all the data.
-    Raises SettingsError if the data don't match the kind of record.
+    """Write plain data as a record, atomically. Bookkeeping keys, and keys named in `apart`, are
+    left out, and a separate file gets all the data if there are such keys; with None, all keys are
+    kept. Raises SettingsError if the data don't match the kind of record.
     """
     plain = finite(data)
-    kept = plain if keep_all else without_bookkeeping(plain, bookkeeping)
+    kept = plain if apart is None else without_bookkeeping(plain, apart)
     parse(kind, kept, str(path))
     write_text(path, checked_text(kept))
     if kept != plain:
