@@ -26,7 +26,7 @@ from ttsgraph.serving.running import servers_on_demand
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.schemas import Answers, Evaluations, read_table
-from ttsgraph.stages.trials import Case, cases_feedback, units_of
+from ttsgraph.stages.trials import Case, try_cases, units_of
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.project_copy import copy_into, link_state
@@ -114,14 +114,13 @@ def answers_of(
     }
     asked = singles | dict(graphs or {})
     cases = [Case(graph, {"label": name}) for name, graph in asked.items()]
-    feedbacks = stage.with_models(
-        lambda environment: cases_feedback(cases, environment, stage.questions["test"]),
-        account="seeds",
+    tried = stage.with_models(
+        lambda environment: try_cases(cases, environment, stage.questions["test"]), account="seeds"
     )
-    for (name, graph), feedback in zip(asked.items(), feedbacks, strict=True):
-        measured = units_of(graph, feedback, cost)
+    for case, feedback in tried:
+        measured = units_of(case.graph, feedback, cost)
         for result in feedback.results:
-            yield row(name, result.question_id, result.correct, measured)
+            yield row(str(case), result.question_id, result.correct, measured)
 
 
 if __name__ == "__main__":

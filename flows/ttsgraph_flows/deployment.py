@@ -64,12 +64,12 @@ class Challenger:
     @property
     def case(self) -> Case:
         """The selected graph with its label."""
-        return self.tested.cases[self.choice.place]
+        return self.tested.tried[self.choice.place].case
 
     @cached_property
     def test(self) -> provenance.TestResult:
         """Result of the selected graph in the test."""
-        feedback = self.tested.feedbacks[self.choice.place]
+        feedback = self.tested.tried[self.choice.place].feedback
         (low, high), questions = feedback.interval, self.stage.questions["test"]
         return provenance.TestResult(
             accuracy=feedback.accuracy,
@@ -93,7 +93,7 @@ class Challenger:
         if self.warm_from is None:  # a warm search's archive can't be checked: its units differ
             cost = stage.profile.cost_model(stage.task)
             check_archive(candidates, cost, self.method, str(path))
-        figures = figures_of(self.tested.feedbacks[self.choice.place], graph)
+        figures = figures_of(self.tested.tried[self.choice.place].feedback, graph)
         known = stage.task, graph, stage.profile, tuple(stage.questions["shots"])
         front = front_of(candidates, self.tested.table)
         deployed = DeployedVersion(*known, tested=figures, front=front)
@@ -122,7 +122,7 @@ class Challenger:
                 arm=self.case.columns["arm"],
                 label=self.case.columns["label"],
                 beside=self.method,
-                instead_of=self.tested.cases[0].graph.content_hash,
+                instead_of=self.tested.tried[0].case.graph.content_hash,
                 reason=self.choice.reason,
             )
         if champion is not None:

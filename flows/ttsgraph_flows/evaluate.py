@@ -66,7 +66,7 @@ def _select(stage: Stage, method: str, tested: final.TestOutcome) -> str:
     }
     records.write_record(records.GateVerdict, folder / "verdict.json", why, OF_THE_REGISTRY)
     why |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
-    records.write_record(records.GateRecord, folder / "lineage.json", why, keep_all=True)
+    records.write_record(records.GateRecord, folder / "lineage.json", why, apart=None)
     sealed(stage, version, method)
     outcome = "promoted" if decision.promote else "not promoted"
     what = "the found graph" if choice.place == 0 else "a baseline in place of the found graph"

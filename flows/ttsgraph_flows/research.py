@@ -30,7 +30,7 @@ from ttsgraph.stages import final, schemas, steps
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import TABLES, Folder, StepModels
 from ttsgraph.stages.records import ResearchRecord, StartRecord, read_record, write_record
-from ttsgraph.stages.trials import cases_feedback, test_cases
+from ttsgraph.stages.trials import test_cases, try_cases
 from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import Challenger, sealed
 from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of, with_this_python
@@ -222,15 +222,12 @@ def _warm(
 
 
 def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> final.TestOutcome:
-    """Test the found graph and its rivals, except rivals with models that left the pool."""
+    """Test the found graph and its rivals; the budget admits none with a model that has left."""
     budget, kind = again.profile.budget_on(again.task), again.settings.task
-    graphs = map(CollaborationGraph.from_json, pilot["graph"])
-    there = [all(name in budget.cost.pool for name in graph.model_counts()) for graph in graphs]
-    alone = again.folder.table("profile")
-    cases = test_cases(found, pilot[there], alone, budget, kind)
+    cases = test_cases(found, pilot, again.folder.table("profile"), budget, kind)
     test = again.questions["test"]
-    asked = again.with_models(lambda env: cases_feedback(cases, env, test), "evaluate-warm")
-    return final.tested(again, cases, asked)
+    tried = again.with_models(lambda env: try_cases(cases, env, test), "evaluate-warm")
+    return final.tested(again, tried)
 
 
 def _search(
@@ -241,7 +238,7 @@ def _search(
     """
     search, research = stage.profile.search, stage.profile.research
     graph = last.deployed.graph
-    before = steps.PreviousSearch(graph, last.table("profile"), last.table("archive"))
+    before = graph, last.table("profile"), last.table("archive")
 
     async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         searcher = await steps.begun_warm(stage, before, plan.newcomers, place, asked)

@@ -14,8 +14,8 @@ from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.final import tested
 from ttsgraph.stages.project import Folder, Project, StepModels
-from ttsgraph.stages.steps import PreviousSearch, begun_warm
-from ttsgraph.stages.trials import cases_feedback, test_cases
+from ttsgraph.stages.steps import begun_warm
+from ttsgraph.stages.trials import test_cases, try_cases
 
 NEWCOMER = "newcomer"
 
@@ -35,7 +35,7 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     task, questions = last.task, last.questions
     profile = with_newcomer(last.profile, entry)
     alone, archive = last.folder.table("profile"), searched.folder.table("archive")
-    before = PreviousSearch(searched.graph, alone, archive)
+    before = searched.graph, alone, archive
     environment = environment_for(profile, task, client, questions["shots"])
     folder = Folder.temporary()
     now = Project(profile, task, last.seed, last.folder)
@@ -48,6 +48,6 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     tables = last.folder.table("pilot"), folder.table("profile")
     budget, kind = now.profile.budget_on(task), now.settings.task
     cases = test_cases(found.graph, *tables, budget, kind)
-    feedbacks = await cases_feedback(cases, environment, questions["test"])
-    arms = arms_of(tested(now, cases, feedbacks), now.profile.cost_model(task))
+    tried = await try_cases(cases, environment, questions["test"])
+    arms = arms_of(tested(now, tried), now.profile.cost_model(task))
     return choose(arms, profile.deploy.margin)

@@ -96,7 +96,7 @@ class RecordedWorld:
                 profile, self.record.task, splits, seed, state=Path(state), client=client
             )
             whole = asyncio.run(work)
-        found = whole.tested.cases[0].graph
+        found = whole.tested.tried[0].case.graph
         seen = self.on_all(found)
         label, best = self.best
         pool = profile.model_pool()

@@ -114,7 +114,7 @@ def row_of(cell: Cell) -> dict[str, Any]:
         "graph": f"{selected.name} ({result.graph.content_hash[:8]})",
         "accuracy": selected.accuracy,
         "cost": selected.cost / limit,
-        "found": rivals.of_graph("found", fresh, whole.tested.cases[0].graph).accuracy,
+        "found": rivals.of_graph("found", fresh, whole.tested.tried[0].case.graph).accuracy,
         "printed": shown["accuracy"],
         "low": shown["low"],
         "high": shown["high"],

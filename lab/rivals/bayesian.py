@@ -101,11 +101,10 @@ class Bayesian(Searcher):
             distribution = self.distribution(x)
             costs = [
                 brief.cost.graph_cost(graph)
-                for graph in distribution.sample_graphs(COST_DRAWS, Budget(brief.cost))
+                for graph, _ in distribution.sample_trimmed(COST_DRAWS, Budget(brief.cost))
             ]
-            sampled = with_affordable_sink(distribution, brief).sample_graphs(
-                len(share), brief.budget
-            )
+            fitting = with_affordable_sink(distribution, brief)
+            sampled = [graph for graph, _ in fitting.sample_trimmed(len(share), brief.budget)]
             excess = float(np.mean(costs)) / brief.budget.limit - 1
             self._waiting.append(_Point(x, excess, frozenset(graph.to_json() for graph in sampled)))
             graphs += sampled

@@ -97,13 +97,10 @@ class GPTSwarm(Searcher):
                 pairs.append((self.distribution.gradients(draw), utility - self._mean))
         if pairs:
             d = self.distribution
-            tables = (
-                (d.theta, [g.theta[0] * u for g, u in pairs]),
-                (d.pi, [g.pi[0] * u for g, u in pairs]),
-                (d.psi, [g.psi[0] * u for g, u in pairs]),
-            )
-            for (table, terms), optimizer in zip(tables, self.optimizers, strict=True):
-                table += optimizer.step(np.mean(terms, axis=0))
+            for k, (table, optimizer) in enumerate(
+                zip((d.theta, d.pi, d.psi), self.optimizers, strict=True)
+            ):
+                table += optimizer.step(np.mean([g[k][0] * u for g, u in pairs], axis=0))
 
     def initial(self) -> CollaborationGraph | None:
         """Return the decoding of the uniform start."""

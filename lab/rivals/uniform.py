@@ -11,8 +11,6 @@ from ttsgraph.searching.methods.base import Problem
 _DRAWS = 32
 """Number of draws from which the median cost of graphs of one size is estimated."""
 
-_EDGE_PROBABILITY = 0.5
-
 
 def uniform_start(problem: Problem, rng: np.random.Generator) -> GraphDistribution:
     """Return a uniform distribution over graphs. Its number of nodes is the largest at which the
@@ -25,14 +23,7 @@ def uniform_start(problem: Problem, rng: np.random.Generator) -> GraphDistributi
     brief = problem.brief
 
     def uniform(nodes: int) -> GraphDistribution:
-        return GraphDistribution.uniform(
-            nodes,
-            brief.roles,
-            tuple(brief.cost.pool),
-            rng,
-            _EDGE_PROBABILITY,
-            problem.settings.alpha,
-        )
+        return GraphDistribution.uniform(nodes, brief.roles, tuple(brief.cost.pool), rng)
 
     nodes = 1
     while nodes < brief.budget.max_nodes:
@@ -43,8 +34,8 @@ def uniform_start(problem: Problem, rng: np.random.Generator) -> GraphDistributi
 
 
 def _median_cost(distribution: GraphDistribution, brief: Brief) -> float:
-    graphs = distribution.sample_graphs(_DRAWS, Budget(brief.cost))
-    return float(np.median([brief.cost.graph_cost(graph) for graph in graphs]))
+    graphs = distribution.sample_trimmed(_DRAWS, Budget(brief.cost))
+    return float(np.median([brief.cost.graph_cost(graph) for graph, _ in graphs]))
 
 
 def with_affordable_sink(distribution: GraphDistribution, brief: Brief) -> GraphDistribution:

@@ -3,11 +3,12 @@
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from lab.baselines import baselines
 from lab.study.ledger import Ledger, LedgerClient
@@ -28,8 +29,8 @@ from ttsgraph.searching.state import ContestResult
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.project import StepModels, brief_of, scores_of
-from ttsgraph.stages.steps import contest_of, paper_trials
-from ttsgraph.stages.trials import single_cases, start_trial, trials_of
+from ttsgraph.stages.steps import contest_of
+from ttsgraph.stages.trials import single_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions
@@ -132,13 +133,16 @@ class Laboratory:
                 init, train = self.settings.init, questions["train"]
                 rng = np.random.default_rng([cell.seed, 1])
                 acting = make_agent(agent, rng)
-                inputs = brief, init, train, StepModels(environment), rng
-                known = await paper_trials(family_size_trials(brief), *inputs)
-                of_families = trials_of(known, brief.objective)
+                models, few = StepModels(environment), train[: init.questions]
+
+                async def tried(multisets: Sequence[Counts]) -> pd.DataFrame:
+                    cases = trial_cases(multisets, brief, init.topologies, rng)
+                    return await models.scores(cases, brief.cost, few)
+
+                of_families = trials_of(await tried(family_size_trials(brief)), brief.objective)
                 preference = acting.select_family_size(brief, of_families)
                 multisets = acting.select_instances(brief, preference, init.candidates)
-                tried = await paper_trials(multisets, *inputs)
-                counts = start_trial(tried, brief, "paper").counts
+                counts = start_trial(await tried(multisets), brief, "paper").counts
                 self._starts[key] = Start(brief.single_scores, counts, ledger)
         return self._starts[key]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import done
+from tests.support.running import branches
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.export import export
 from ttsgraph.api.given import TASK, profile_of
@@ -81,7 +82,7 @@ GRAPHS = {
     "one call": topologies.single("a:curt"),
     "a vote": topologies.parallel(["a", "c", "b"], "b", "voter"),
     "a fan": topologies.parallel(["a", "b"], "b", "fuser"),
-    "chains that vote": topologies.branches([["a", "b"], ["b", "c"]], "a", "voter"),
+    "chains that vote": branches([["a", "b"], ["b", "c"]], "a", "voter"),
     "a vote in waves": votes(["a", "b", "c", "a:curt", "b"], Stop("lossless"), (2, 1)),
     "a sure vote": votes(["a", "b", "c", "a:curt", "b"], Stop("beta", 0.8), (1,)),
     "a gate": gated(0.3, "fuser"),

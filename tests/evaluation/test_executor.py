@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tests.graphs.test_stopping import replying, voting_graphs
 from tests.service.test_served_run import serve
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import POOL, QUESTION, environment, run
+from tests.support.running import POOL, QUESTION, branches, environment, run
 from ttsgraph.base.errors import GraphError, RunStopped
 from ttsgraph.evaluation.environment import QuestionResult
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.roles import Role
-from ttsgraph.graphs.topologies import branches, chain, parallel, single
+from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.client import Request, Usage
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.searching.response.evidence import Evidence

@@ -73,7 +73,7 @@ def test_the_worth_of_a_node_is_what_it_repairs_and_spoils():
         result("mixed", "7", "1", "1", "7"),
     )
     found = worth(rows).loc[3]
-    assert found["answers"] == 4
-    assert found["before"] == pytest.approx((0 + 0 + 1 + 1 / 3) / 4)
-    assert found["after"] == 0.5
+    assert found["n_answers"] == 4
+    assert found["read_accuracy"] == pytest.approx((0 + 0 + 1 + 1 / 3) / 4)
+    assert found["own_accuracy"] == 0.5
     assert found[["repairable", "repaired", "spoilable", "spoilt"]].tolist() == [2, 1, 1, 1]

@@ -96,7 +96,7 @@ def test_trimming_keeps_budget_sink_and_forward_edges_and_adds_nothing(wiring, b
     assert graph.sink == nodes[-1].id
     for node in graph.nodes:
         # A node left without what it would weigh answers by itself.
-        alone = node.role == "assistant" and graph.in_degree(node.id) == 0
+        alone = node.role == "assistant" and not graph.predecessors[node.id]
         assert node in nodes or (alone and node.model == nodes[node.id].model)
         assert nx.has_path(graph.digraph, node.id, graph.sink)
     assert all(a in before[b] for a, b in graph.edges)
@@ -111,7 +111,7 @@ def test_trimming_keeps_budget_sink_and_forward_edges_and_adds_nothing(wiring, b
 def test_the_critical_path_is_the_heaviest_path(wiring, data):
     graph = Budget(FLOPS).pruned(*wiring)
     weights = {node.id: data.draw(st.floats(0, 100)) for node in graph.nodes}
-    begins = [node.id for node in graph.nodes if graph.in_degree(node.id) == 0]
+    begins = [node.id for node in graph.nodes if not graph.predecessors[node.id]]
     ways = (nx.all_simple_paths(graph.digraph, first, graph.sink) for first in begins)
     paths = [[graph.sink]] if len(graph.nodes) == 1 else [*joined.from_iterable(ways)]
     heaviest = max(sum(weights[i] for i in path) for path in paths)

@@ -71,7 +71,7 @@ def test_arrays_searches_and_services_ask_and_answer_the_same(graph, seed):
     passing = np.tile([[True], [False], [True]], COLUMNS)
     classes = {}
     for i in graph.order:
-        classes[i] = answered(graph, i, classes, lambda i=i: own[i], passing)
+        classes[i], _ = answered(graph, i, classes, lambda i=i: own[i], passing)
     wanted = needs(graph, classes, passing)
     called = replicas.items()
     by_call = {(graph.node(i).model, k, len(graph.reads[i])): i for i, k in called}
@@ -113,12 +113,12 @@ def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(pr
     cost = CostModel(pool, profile.task(task).lengths.given)
     known, held_out = (ArrayWorld(traits, pool, 3000, seed=seed) for seed in (11, 12))
 
-    def classes(graph, settled=None, world=known):
-        return {i: said.replies for i, said in world.nodes(graph).items()}
+    def demand(graph, world=known):
+        return needs(graph, {i: said.replies for i, said in world.nodes(graph).items()})
 
-    mean = MeanCost(cost, classes, 3000)
+    mean = MeanCost(cost, demand, 3000, {})
     for name, graph in ADAPTIVE.items():
         expected = float(mean.each(graph).mean())
-        paid = needs(graph, classes(graph, world=held_out)).weights(cost.node_costs(graph))
+        paid = demand(graph, held_out).weights(cost.node_costs(graph))
         assert expected == pytest.approx(sum(paid.values()).mean(), rel=0.05), name
         assert expected < mean.graph_cost(graph) < cost.graph_cost(graph)

@@ -20,6 +20,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, MeanCost
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, VOTER
+from ttsgraph.graphs.settle import GraphDemand, needs
 from ttsgraph.graphs.stopping import LOSSLESS
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
@@ -58,14 +59,14 @@ def brief_of(seed: int) -> Brief:
     return Brief("math", budget, {spec.name: float(rng.random()) for spec in specs}, roles)
 
 
-def agreeing(graph: CollaborationGraph, settled=None) -> dict[int, np.ndarray]:
-    """Every node answers each question alike."""
-    return {node.id: np.zeros(len(QUESTIONS), dtype=int) for node in graph.nodes}
+def agreeing(graph: CollaborationGraph) -> GraphDemand:
+    """What is needed if every node answers each question alike."""
+    return needs(graph, {node.id: np.zeros(len(QUESTIONS), dtype=int) for node in graph.nodes})
 
 
 def on_average(brief: Brief) -> Brief:
     """The brief whose budget knows that answers agree, so that graphs that stop cost little."""
-    cost = MeanCost(brief.cost, agreeing, len(QUESTIONS))
+    cost = MeanCost(brief.cost, agreeing, len(QUESTIONS), {})
     return replace(brief, budget=replace(brief.budget, cost=cost))
 
 

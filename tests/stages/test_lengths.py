@@ -15,8 +15,16 @@ from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.stages.identity import settings_sha256
-from ttsgraph.stages.project import StepModels, measured_lengths, profiled, with_lengths
+from ttsgraph.stages.project import (
+    Folder,
+    Project,
+    StepModels,
+    measured_lengths,
+    profiled,
+    with_lengths,
+)
 from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import questions_table
 
 WORDS = {"small": 5, "large": 40}
 TRAIN = [Question(str(k), f"{k} + 1", str(k + 1)) for k in range(12)]
@@ -48,7 +56,9 @@ def profile(**task) -> Profile:
 
 def table(known: Profile, *refused: str):
     asked = StepModels(environment_for(known, "math", Wordy(*refused), ()))
-    return asyncio.run(profiled(known, "math", list(known.model_pool()), asked, TRAIN))
+    project = Project(known, "math", 0, Folder.temporary())
+    project.folder.write("questions", questions_table({"train": TRAIN}))
+    return asyncio.run(profiled(project, known, list(known.model_pool()), asked))
 
 
 def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():

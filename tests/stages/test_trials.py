@@ -27,8 +27,8 @@ from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.stages import schemas
 from ttsgraph.stages.final import node_table, predicted_losses, removal_cases, removals
 from ttsgraph.stages.project import Folder, Project, StepModels
-from ttsgraph.stages.steps import contest_evidence, known_evidence
-from ttsgraph.stages.trials import cases_feedback, pilot_cases, start_trial, trial_cases
+from ttsgraph.stages.steps import add_evidence, contest_evidence
+from ttsgraph.stages.trials import Case, Tried, pilot_cases, start_trial, trial_cases, try_cases
 from ttsgraph.stages.trials import test_cases as rivals
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import questions_table
@@ -121,7 +121,8 @@ def test_the_predicted_loss_of_a_removal_is_near_what_it_does(profile):
     """In the calibrated world of math, by a contest's evidence from its table."""
     contest = contest_of(profile, world_of(profile, seed=4))
     table = schemas.check(contest_evidence(contest), schemas.Evidence, "evidence")
-    known = known_evidence(table, dict(enumerate(contest.feedbacks)), QUESTIONS, frozenset())
+    known = Evidence(QUESTIONS)
+    add_evidence(known, table, dict(enumerate(contest.feedbacks)))
     truth = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 6000, seed=99)
     vote = parallel([MIDDLE, MIDDLE, LARGE, SMALL], MIDDLE, "voter")
     for graph, most_off in ((vote, 0.02), (chain([SMALL, MIDDLE, MIDDLE]), 0.06)):
@@ -161,17 +162,16 @@ def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(pr
     environment = simulated(profile, "math").with_node_grades()
     without = removals(graph, cost)
     cases = removal_cases(without)
-    feedbacks = asyncio.run(cases_feedback(cases, environment, questions))
+    rests = asyncio.run(try_cases(cases, environment, questions))
     whole = asyncio.run(environment.evaluate(graph, questions))
-    hashes = (case.graph.content_hash for case in cases)
-    by_hash = dict(zip(hashes, feedbacks, strict=True))
+    by_hash = {case.graph.content_hash: feedback for case, feedback in rests}
     project = Project(profile, "math", 0, Folder.temporary())
     project.folder.write("questions", questions_table({"train": questions, "val": questions}))
-    nodes = node_table(project, graph, whole, questions, without, by_hash, {})
+    nodes = node_table(project, Tried(Case(graph, {}), whole), rests, {})
     table = schemas.check(nodes, schemas.Nodes, "nodes").set_index("node")
     assert math.isclose(table["cost_share"].sum(), 1)
     assert math.isclose(table["budget_units"].sum(), cost.graph_cost(graph))
-    assert table["calls"].sum() == sum(feedback.usage.calls for feedback in feedbacks)
+    assert table["calls"].sum() == sum(feedback.usage.calls for _, feedback in rests)
     for i, rest in without.items():
         found = table.loc[i, ["accuracy", "whole_accuracy"]].tolist()
         assert found == [by_hash[rest.content_hash].accuracy, whole.accuracy]

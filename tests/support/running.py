@@ -1,11 +1,12 @@
 """Two models and a question of arithmetic, and the simulated pool, for tests that run graphs."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
-from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.models.client import Client, Sampling
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
@@ -21,6 +22,18 @@ POOL = ModelPool(tuple(ModelSpec(name, *FACTS) for name in MODELS))
 TASK = get_task("math")
 PROMPT = Prompt("Answer.", "few_shot")
 QUESTION = Question("q1", "3 + 4", "7")
+
+
+def branches(
+    chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = "fuser"
+) -> CollaborationGraph:
+    """Parallel chains, of any lengths and models, and a sink that reads their last nodes."""
+    steps = [(k, branch) for branch, models in enumerate(chains) for k in range(len(models))]
+    ids = {step: i for i, step in enumerate(sorted(steps))}
+    sink = Node(len(ids), sink_role, sink_model)
+    nodes = [Node(i, "assistant", chains[branch][k]) for (k, branch), i in ids.items()]
+    edges = ((i, ids.get((k + 1, branch), sink.id)) for (k, branch), i in ids.items())
+    return CollaborationGraph((*nodes, sink), tuple(edges))
 
 
 def run(

@@ -58,15 +58,15 @@ class WholeSearch:
     @property
     def graph(self) -> CollaborationGraph:
         """Graph to use."""
-        return self.tested.cases[self.choice.place].graph
+        return self.tested.tried[self.choice.place].case.graph
 
     @property
     def deployed(self) -> DeployedVersion:
         """Graph to use, with everything needed to answer. Its test figures are included for
         monitoring, which compares the served answers with them.
         """
-        project, tested = self.project, self.tested
-        figures = figures_of(tested.feedbacks[self.choice.place], self.graph)
+        project, tested = self.project, self.tested.tried[self.choice.place]
+        figures = figures_of(tested.feedback, self.graph)
         known = project.task, self.graph, project.profile, tuple(project.questions["shots"])
         return DeployedVersion(*known, tested=figures)
 
@@ -112,7 +112,7 @@ class WholeSearch:
         record = {"seed": project.seed, "dataset": dataset, "warm_from": None}
         record["settings_sha256"] = settings_sha256(project.profile, project.task)
         gate = {"verdict": choice.verdict, "reason": choice.reason}
-        gate |= self.tested.cases[choice.place].columns
+        gate |= self.tested.tried[choice.place].case.columns
         verdict = tables / self.method / "verdict.json"
         write_record(GateVerdict, verdict, {"gate": gate, "record": record})
         settings = tables / "settings.json"

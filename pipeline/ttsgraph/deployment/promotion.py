@@ -98,10 +98,10 @@ class Choice:
 
 def arms_of(tested: TestOutcome, cost: CostModel) -> list[Arm]:
     """Return the graphs of a test as arms for the gate, in order."""
-    leads = tested.leads or [None] * len(tested.cases)
+    leads = tested.leads or [None] * len(tested.tried)
     return [
         Arm(case.columns["label"], units_of(case.graph, asked, cost), outcomes_of(asked), lead)
-        for case, asked, lead in zip(tested.cases, tested.feedbacks, leads, strict=True)
+        for (case, asked), lead in zip(tested.tried, leads, strict=True)
     ]
 
 

@@ -74,8 +74,8 @@ CHANGES = ["repairable", "repaired", "spoilable", "spoilt"]
 
 def worth(table: pd.DataFrame) -> pd.DataFrame:
     """Return, for each node of one graph (index), the number of questions that it answered; the
-    mean grade of its inputs (`before`) and of its answers (`after`); and how many questions it
-    could have repaired or broken, and how many it did. `before` is NaN for a node without inputs.
+    mean grade of its inputs and of its answers; and how many questions it could have repaired or
+    broken, and how many it did (columns of schemas.Nodes). A node without inputs read NaN.
     """
     before = table["inputs_right"] / table["in_degree"].where(table["in_degree"] > 0)
     right = (table["correct"] > 0.5).astype(float)
@@ -89,6 +89,6 @@ def worth(table: pd.DataFrame) -> pd.DataFrame:
     )
     groups = frame.groupby("node")
     found = groups[CHANGES].sum().astype(int)
-    found[["before", "after"]] = groups[["before", "after"]].mean()
-    found["answers"] = groups.size()
+    found[["read_accuracy", "own_accuracy"]] = groups[["before", "after"]].mean()
+    found["n_answers"] = groups.size()
     return found

@@ -17,11 +17,11 @@ from typing import Literal
 
 import numpy as np
 
-from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError, GraphError, SettingsError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, ROUTER, check_roles, fitted, get_role
-from ttsgraph.graphs.settle import Settled, needs
+from ttsgraph.graphs.settle import GraphDemand
 from ttsgraph.graphs.stopping import run_times
 from ttsgraph.pool.spec import Lengths as Lengths
 from ttsgraph.pool.spec import ModelPool, ModelSpec
@@ -176,22 +176,16 @@ class CostModel:
 
 
 class MeanCost(CostModel):
-    """Mean cost of a question, estimated from the answer classes on `questions` training questions,
-    over all samples in the arrays that `classes` returns. `passing` is as in `settle`. `sizes`
-    holds, by model, the relative cost of the model's call on each question, 1 on average.
+    """Mean cost of a question, estimated from the `demand` on `questions` training questions, over
+    all samples in its arrays. `sizes` holds, by model, the relative cost of the model's call on
+    each question, 1 on average.
     """
 
     def __init__(
-        self,
-        cost: CostModel,
-        classes: Classes,
-        questions: int,
-        passing: BoolArray | None = None,
-        sizes: Mapping[str, FloatArray] | None = None,
+        self, cost: CostModel, demand: Demand, questions: int, sizes: Mapping[str, FloatArray]
     ) -> None:
         super().__init__(cost.pool, cost.task, cost.metric)
-        self._classes, self._questions, self._passing = classes, questions, passing
-        self._sizes = sizes or {}
+        self._demand, self._questions, self._sizes = demand, questions, sizes
         self._known: dict[CollaborationGraph, float] = {}
 
     def each(self, graph: CollaborationGraph) -> FloatArray:
@@ -217,8 +211,7 @@ class MeanCost(CostModel):
         costs = self.node_costs(graph)
         weights = {i: np.full(self._questions, cost) for i, cost in costs.items()}
         if graph.adaptive:
-            settled: Settled = {}
-            demand = needs(graph, self._classes(graph, settled), self._passing, settled)
+            demand = self._demand(graph)
             weights = demand.weights(costs)
         elif self.metric == "runtime":
             return np.full((1, self._questions), super().branch_cost(graph))
@@ -230,10 +223,9 @@ class MeanCost(CostModel):
         return np.asarray(each).reshape(-1, self._questions)
 
 
-Classes = Callable[[CollaborationGraph, Settled], Mapping[int, IntArray]]
-"""Function that returns, by node id, the answer classes of every node of a graph. Each value is an
-array with one entry per sample and question; the question index varies fastest. The function adds
-the node outcomes that it computes to its second argument.
+Demand = Callable[[CollaborationGraph], GraphDemand]
+"""Function that returns the demand of an adaptive graph without a route. Its cases are pairs of a
+sample and a question; the question index varies fastest.
 """
 
 MARGIN = 0.5

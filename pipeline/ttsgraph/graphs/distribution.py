@@ -58,23 +58,17 @@ class Draws:
         return self.edges.sum(axis=1).astype(np.intp)
 
 
-@dataclass(frozen=True, slots=True)
-class Gradients:
-    """Gradients d log P / d logits for each of B draws over n nodes, R roles and M models: theta
-    (B, n, n), pi (B, n, R), psi (B, n, M).
-    """
-
-    theta: FloatArray
-    pi: FloatArray
-    psi: FloatArray
+Gradients = tuple[FloatArray, FloatArray, FloatArray]
+"""Gradients d log P / d logits for each of B draws over n nodes, R roles and M models: of theta
+(B, n, n), of pi (B, n, R) and of psi (B, n, M).
+"""
 
 
 @dataclass(eq=False)
 class GraphDistribution:
     """Logits theta (n, n), pi (n, R) and psi (n, M) over n nodes, R roles and M models, and the
     generator that samples from them. Node n - 1 is the sink. `ids` holds the n nodes' ids in
-    graphs; an id stays the same when other nodes are removed. Raises SettingsError if a shape is
-    wrong, or if alpha is outside [1, 1.1].
+    graphs; an id stays the same when other nodes are removed. Alpha is from 1 to 1.1.
     """
 
     roles: Sequence[str]
@@ -87,16 +81,11 @@ class GraphDistribution:
     ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        shapes = [table.shape for table in (self.theta, self.pi, self.psi)]
-        n = len(self.theta)
-        if shapes != [(n, n), (n, len(self.roles)), (n, len(self.models))]:
-            raise SettingsError(
-                f"expected theta (n, n), pi (n, {len(self.roles)}) and psi (n, {len(self.models)});"
-                f" found {shapes[0]}, {shapes[1]} and {shapes[2]}"
-            )
-        if not 1.0 <= self.alpha <= 1.1:
-            raise SettingsError(f"expected alpha within [1, 1.1], found {self.alpha}")
-        self.ids = tuple(self.ids or range(n))
+        self.n = len(self.theta)
+        """number of nodes, including the sink"""
+        self.forward = _forward(self.n)
+        """(n, n) mask of the edges i -> j that can exist: those with i < j"""
+        self.ids = tuple(self.ids or range(self.n))
         self.theta, self.pi, self.psi = (
             table.astype(float) for table in (self.theta, self.pi, self.psi)
         )
@@ -104,30 +93,13 @@ class GraphDistribution:
 
     @classmethod
     def uniform(
-        cls,
-        n: int,
-        roles: Sequence[str],
-        models: Sequence[str],
-        rng: np.random.Generator,
-        edge_probability: float = 0.5,
-        alpha: float = 1.05,
+        cls, n: int, roles: Sequence[str], models: Sequence[str], rng: np.random.Generator
     ) -> GraphDistribution:
-        """Return a distribution with the same probability for every edge, and uniform roles and
-        models.
+        """Return a distribution in which each edge has probability 1/2, and all roles and models
+        are equally likely.
         """
-        theta = theta_of(np.full((n, n), edge_probability))
-        pi, psi = np.zeros((n, len(roles))), np.zeros((n, len(models)))
-        return cls(roles, models, theta, pi, psi, rng, alpha)
-
-    @property
-    def n(self) -> int:
-        """Number of nodes, including the sink."""
-        return len(self.ids)
-
-    @property
-    def forward(self) -> BoolArray:
-        """(n, n) mask of the edges i -> j that can exist: those with i < j."""
-        return _forward(self.n)
+        theta, pi, psi = (np.zeros((n, options)) for options in (n, len(roles), len(models)))
+        return cls(roles, models, theta, pi, psi, rng)
 
     def edge_probabilities(self) -> FloatArray:
         """Return the (n, n) probabilities of edges, 0 outside the forward mask."""
@@ -184,9 +156,9 @@ class GraphDistribution:
         theta = np.where(self.forward, draws.edges - expit(self.theta), 0.0)
         tilt = self.alpha ** draws.in_degrees[..., None]
         likely = self.role_probabilities(draws.in_degrees)
-        pi = tilt * (_one_hot(draws.roles, len(self.roles)) - likely)
-        psi = _one_hot(draws.models, len(self.models)) - self.model_probabilities()
-        return Gradients(theta, pi, psi)
+        pi = tilt * (np.eye(len(self.roles))[draws.roles] - likely)
+        psi = np.eye(len(self.models))[draws.models] - self.model_probabilities()
+        return theta, pi, psi
 
     def wiring(
         self, edges: BoolArray, roles: IntArray, models: IntArray
@@ -197,17 +169,11 @@ class GraphDistribution:
         columns = zip(self.ids, edges.T, strict=True)
         return nodes, {i: {self.ids[k] for k in np.flatnonzero(column)} for i, column in columns}
 
-    def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
-        """Return `count` sampled graphs, pruned and trimmed to the budget. Raises BudgetError if
-        too few draws fit.
-        """
-        return [graph for graph, _ in self.sample_trimmed(count, budget)]
-
     def sample_trimmed(
         self, count: int, budget: Budget
     ) -> list[tuple[CollaborationGraph, frozenset[int]]]:
-        """Return sampled graphs, like `sample_graphs`, each with the ids of the live nodes that
-        were trimmed from it. Raises BudgetError if too few draws fit.
+        """Return `count` sampled graphs, pruned and trimmed to the budget, each with the ids of the
+        live nodes that were trimmed from it. Raises BudgetError if too few draws fit.
         """
         found: list[tuple[CollaborationGraph, frozenset[int]]] = []
         unlimited = Budget(budget.cost)
@@ -256,10 +222,6 @@ class GraphDistribution:
         ids, theta = tuple(self.ids[row] for row in keep), self.theta[np.ix_(keep, keep)]
         return replace(self, theta=theta, pi=self.pi[keep], psi=self.psi[keep], ids=ids)
 
-    def set_edge_probabilities(self, probabilities: FloatArray) -> None:
-        """Replace theta with the logits of these (n, n) probabilities; only forward edges count."""
-        self.theta = theta_of(probabilities)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the distribution as plain data: ids, roles, models, alpha, and three tables of
         logits rounded to KEPT_DECIMALS.
@@ -296,10 +258,6 @@ def theta_of(probabilities: FloatArray) -> FloatArray:
 
 def _forward(n: int) -> BoolArray:
     return np.triu(np.ones((n, n), dtype=bool), k=1)
-
-
-def _one_hot(indices: IntArray, size: int) -> FloatArray:
-    return np.eye(size)[indices]
 
 
 def log_softmax(x: FloatArray) -> FloatArray:

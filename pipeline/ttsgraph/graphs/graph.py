@@ -270,10 +270,6 @@ class CollaborationGraph:
         read = [answers[i] for i in self.reads[node_id] if i in answers]
         return read or [answers[i] for i in self.predecessors[node_id] if i in answers]
 
-    def in_degree(self, node_id: int) -> int:
-        """Return how many predecessors a node has."""
-        return len(self.predecessors[node_id])
-
     def model_counts(self) -> dict[str, int]:
         """Return, for each model, the number of nodes that use it, sorted by model name."""
         return dict(sorted(Counter(node.model for node in self.nodes).items()))

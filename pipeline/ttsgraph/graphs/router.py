@@ -131,6 +131,7 @@ class Router(ClosedModel):
     intercept: tuple[Number, ...] = ()
     weights: tuple[tuple[Number, ...], ...] = ()
     _text: str = ""
+    """the parameters as canonical JSON text"""
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
@@ -150,16 +151,11 @@ class Router(ClosedModel):
             raise ValueError(f"expected shares that sum to 1, found {self.shares}")
         return self
 
-    @property
-    def text(self) -> str:
-        """The parameters as canonical JSON text."""
-        return self._text
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Router) and self.text == other.text
+        return isinstance(other, Router) and self._text == other._text
 
     def __hash__(self) -> int:
-        return hash(self.text)
+        return hash(self._text)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Router:
@@ -180,20 +176,14 @@ class Router(ClosedModel):
     def new(cls, data: Mapping[str, Any]) -> Router:
         """Return a router with these parameters. Raises GraphError if they are not valid."""
         try:
+            made = parse(cls, data, "router")
             text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise GraphError(
-                "expected a router's parameters to be plain data, but JSON can't hold them:"
-                f" {error}"
-            ) from None
+        except (SettingsError, TypeError, ValueError) as error:
+            raise GraphError(str(error)) from None
         if len(text) > MOST_CHARACTERS:
             raise GraphError(
                 f"expected a router of at most {MOST_CHARACTERS} characters, found {len(text)}"
             )
-        try:
-            made = parse(cls, json.loads(text), "router")
-        except SettingsError as error:
-            raise GraphError(str(error)) from None
         made._text = text
         return made
 
@@ -207,12 +197,12 @@ class Router(ClosedModel):
     @cached_property
     def data(self) -> dict[str, Any]:
         """The parameters as plain data."""
-        return dict(json.loads(self.text))
+        return dict(json.loads(self._text))
 
     @cached_property
     def hash(self) -> str:
         """Hex digest of the parameters."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        return hashlib.sha256(self._text.encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
         """Return the parameters with their hash, as plain data for a graph file."""

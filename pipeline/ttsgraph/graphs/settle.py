@@ -7,8 +7,9 @@ answer classes have one entry for each of C cases, which are pairs of a sample a
 without a form.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -31,63 +32,52 @@ class NodeOutcomes:
     used: IntArray
 
 
+ByNode = Mapping[int, IntArray]
+"""Node id -> the node's answer classes in C cases."""
+
 Settled = dict[int, NodeOutcomes]
 """Node id -> the node's outcomes, for nodes that have a gate or make no call."""
 
 
 def settle(
-    graph: CollaborationGraph,
-    node_id: int,
-    classes: Mapping[int, IntArray],
-    passing: BoolArray | None = None,
+    graph: CollaborationGraph, node_id: int, classes: ByNode, passing: BoolArray | None = None
 ) -> NodeOutcomes:
     """Return the outcomes of a node that has a gate or makes no call, given its predecessors'
     classes in C cases. `passing`, an array of shape (classes, C), tells which classes pass the
     check. Without it, a verifier is treated as a plain vote, but if its stop rule is `passed`,
     exactly the right answers are assumed to pass. A weighted vote is treated as a plain vote.
     """
-    ends = _ends(graph, node_id, classes, passing)
-    stopping, taken, used = zip(*ends, strict=True)
-    every = len(graph.stages[node_id])
-    return NodeOutcomes(np.select(stopping, taken, RUNS), np.select(stopping, used, every))
-
-
-def _ends(
-    graph: CollaborationGraph,
-    node_id: int,
-    classes: Mapping[int, IntArray],
-    passing: BoolArray | None,
-) -> Iterator[tuple[BoolArray, IntArray, int]]:
-    """Yield, for each stage after which a node may take an answer, the cases in which it does, the
-    index of the predecessor that leads, and the number of stages so far.
-    """
     node, role = graph.node(node_id), get_role(graph.node(node_id).role)
     before, stages = graph.predecessors[node_id], graph.stages[node_id]
+    # For each stage after which the node may take an answer: the cases in which it does, and the
+    # index of the predecessor that leads.
+    ends: list[tuple[BoolArray, IntArray]] = []
     if node.gate:
         leader, votes = leading(np.stack([classes[p] for p in stages[0]]))
         places = np.array([before.index(p) for p in stages[0]])
-        yield 1 - votes / len(stages[0]) <= node.gate.over, places[leader], 1
-    if role.calls_model:
-        return
-    later = stages[bool(node.gate) :] or (graph.reads[node_id],)
-    members = [p for stage in later for p in stage]
-    places = np.array([before.index(p) for p in members])
-    inputs = np.stack([classes[p] for p in members])
-    ballot = Votes(inputs)
-    checked = role.checks and (passing is not None or node.stop == PASSED)
-    passed = Votes(np.where(_passes(inputs, passing), inputs, -1)) if checked else None
-    heard = 0
-    for asked, stage in enumerate(later, len(stages) - len(later) + 1):
-        heard += len(stage)
-        leader, votes = ballot.leading(heard)
-        if passed:
-            best, passing_votes = passed.leading(heard)
-            leader = np.where(passing_votes > 0, best, leader)
-        if passed and node.stop == PASSED:
-            stopping = (passing_votes > 0) | (heard == len(members))
-        else:
-            stopping = ballot.stops(node.stop, heard, leader, votes)
-        yield stopping, places[leader], asked
+        ends.append((1 - votes / len(stages[0]) <= node.gate.over, places[leader]))
+    if not role.calls_model:
+        later = stages[bool(node.gate) :] or (graph.reads[node_id],)
+        members = [p for stage in later for p in stage]
+        places = np.array([before.index(p) for p in members])
+        inputs = np.stack([classes[p] for p in members])
+        ballot = Votes(inputs)
+        checked = role.checks and (passing is not None or node.stop == PASSED)
+        passed = Votes(np.where(_passes(inputs, passing), inputs, -1)) if checked else None
+        for heard in accumulate(map(len, later)):
+            leader, votes = ballot.leading(heard)
+            if passed:
+                best, passing_votes = passed.leading(heard)
+                leader = np.where(passing_votes > 0, best, leader)
+            if passed and node.stop == PASSED:
+                stopping = (passing_votes > 0) | (heard == len(members))
+            else:
+                stopping = ballot.stops(node.stop, heard, leader, votes)
+            ends.append((stopping, places[leader]))
+    takes, taken = zip(*ends, strict=True)
+    # A vote over the answers that its gate watches waits for no further stage.
+    used = [min(number, len(stages)) for number, _ in enumerate(ends, 1)]
+    return NodeOutcomes(np.select(takes, taken, RUNS), np.select(takes, used, len(stages)))
 
 
 def _passes(inputs: IntArray, passing: BoolArray | None) -> BoolArray:
@@ -163,34 +153,30 @@ def _sure(stop: Stop, votes: IntArray) -> BoolArray:
     """
     rival, leader = np.partition(np.vstack([0 * votes[:1], votes]), -2, axis=0)[-2:]
     base = int(votes.max(initial=0)) + 1
-    pairs = leader * base + rival
-    found = np.zeros(base * base, dtype=bool)
-    for pair in np.flatnonzero(np.bincount(pairs)).tolist():
-        found[pair] = confidence(*divmod(pair, base)) >= stop.level
-    return np.asarray(found[pairs])
+    pairs, places = np.unique(leader * base + rival, return_inverse=True)
+    sure = [confidence(*divmod(pair, base)) >= stop.level for pair in pairs.tolist()]
+    return np.array(sure)[places]
+
+
+Run = Callable[[], IntArray]
+"""Function that returns the classes of a node's own answers in C cases."""
 
 
 def answered(
-    graph: CollaborationGraph,
-    node_id: int,
-    classes: Mapping[int, IntArray],
-    run: Callable[[], IntArray],
-    passing: BoolArray | None = None,
-    settled: Settled | None = None,
-) -> IntArray:
+    graph: CollaborationGraph, node_id: int, classes: ByNode, run: Run, passing: BoolArray | None
+) -> tuple[IntArray, NodeOutcomes | None]:
     """Return the classes of a node's answers in C cases, each taken from a predecessor or, if the
-    node runs, from `run`. `passing` is as in `settle`; the node's outcomes are added to `settled`.
+    node runs, from `run`; and the node's outcomes, or None if it always runs. `passing` is as in
+    `settle`.
     """
     node = graph.node(node_id)
     if not node.adaptive and get_role(node.role).calls_model:
-        return run()
+        return run(), None
     outcome = settle(graph, node_id, classes, passing)
-    if settled is not None:
-        settled[node_id] = outcome
     inputs = np.stack([classes[p] for p in graph.predecessors[node_id]])
     passed = inputs[outcome.taken, np.arange(len(outcome.taken))]
     runs = outcome.taken == RUNS
-    return np.where(runs, run(), passed) if runs.any() else passed
+    return np.where(runs, run(), passed) if runs.any() else passed, outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +197,7 @@ class GraphDemand:
 
 def needs(
     graph: CollaborationGraph,
-    classes: Mapping[int, IntArray],
+    classes: ByNode,
     passing: BoolArray | None = None,
     settled: Mapping[int, NodeOutcomes] | None = None,
 ) -> GraphDemand:

@@ -147,24 +147,18 @@ def decided(known: Mapping[int, str | None], total: int) -> bool:
     """Return True if no missing answer can change which form is the most frequent (on a tie, the
     earliest).
     """
-    if any("\x1f" in form for form in known.values() if form):
-        firsts = {k: form and form.partition("\x1f")[0] for k, form in known.items()}
-        leader = most_frequent(firsts[place] for place in sorted(firsts))
-        led = {k: form if firsts[k] == leader else None for k, form in known.items()}
-        seconds = {k: form and form.partition("\x1f")[2] for k, form in led.items()}
-        return decided(firsts, total) and decided(seconds, total)
-    left = total - len(known)
-    places = [place for place in sorted(known) if known[place] is not None]
-    votes = Counter(known[place] for place in places)
-    if left <= 0 or not votes:
-        return left <= 0
-    first = {known[place]: place for place in reversed(places)}
-    missing = next(place for place in range(total) if place not in known)
-    leader = max(votes, key=lambda form: (votes[form], -first[form]))
-    # A rival does best if it gets all missing votes; a form not yet named would first appear at the
-    # first missing place.
-    rivals = [(votes[form] + left, -min(first[form], missing)) for form in votes if form != leader]
-    return max([*rivals, (left, -missing)]) < (votes[leader], -first[leader])
+    missing = [place for place in range(total) if place not in known]
+    leader = most_frequent(known[place] for place in sorted(known))
+    if not missing or leader is None:
+        return not missing
+    # A rival does best if it gets all missing votes. It may be a form that is not yet named, or
+    # differ from the leader only in its second part.
+    unnamed = {"\x1e", leader.partition("\x1f")[0] + "\x1f\x1e"}
+    for rival in {*known.values(), *unnamed} - {leader, None}:
+        whole = {**known, **dict.fromkeys(missing, rival)}
+        if most_frequent(whole[place] for place in range(total)) != leader:
+            return False
+    return True
 
 
 @lru_cache(maxsize=4096)
@@ -315,18 +309,14 @@ class QuestionState:
 
     def drop(self) -> set[int]:
         """Withdraw the requests that the sink no longer waits for, so that they can be made again.
-        Return the nodes that it still waits for, including the sink itself.
+        Return the sink and the nodes that it waits for, or waited for until they ended.
         """
-        found: set[int] = set()
-        pending = [self.graph.sink]
-        while pending:
-            i = pending.pop()
-            if i not in found and not self.ended(i):
-                found.add(i)
-                pending += self.awaited(i)
-        for i in [i for i in self.stage if i not in found and not self.ended(i)]:
-            del self.stage[i]
-        return found
+        needed = {self.graph.sink}
+        for i in reversed(self.graph.order):
+            if i in needed and not self.ended(i):
+                needed.update(self.awaited(i))
+        self.stage = {i: k for i, k in self.stage.items() if i in needed or self.ended(i)}
+        return needed
 
     def is_sure(self, node: int) -> bool:
         """Return True if neither missing nor lost answers could change the vote of a node."""

@@ -70,27 +70,17 @@ def layered(
     return CollaborationGraph((*nodes[:-1], replace(nodes[-1], role=sink_role)), tuple(edges))
 
 
-def branches(
-    chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = FUSER
-) -> CollaborationGraph:
-    """Return a graph for hybrid scaling (A.6, insight 3): parallel chains of refinement, and a sink
-    that combines their final answers. Ids are assigned level by level; the sink has the last one.
-    """
-    steps = [(k, branch) for branch, models in enumerate(chains) for k in range(len(models))]
-    ids = {step: i for i, step in enumerate(sorted(steps))}
-    sink = Node(len(ids), sink_role, sink_model)
-    nodes = [Node(i, ASSISTANT, chains[branch][k]) for (k, branch), i in ids.items()]
-    edges = ((i, ids.get((k + 1, branch), sink.id)) for (k, branch), i in ids.items())
-    return CollaborationGraph((*nodes, sink), tuple(edges))
-
-
 def grid(width: int, depth: int, model: str, sink_role: str = FUSER) -> CollaborationGraph:
-    """Return a graph of `width` chains of `depth` nodes and a sink; a width of 1 gives a single
-    chain without a sink.
+    """Return a graph for hybrid scaling (A.6, insight 3): `width` parallel chains of `depth` nodes,
+    and a sink that combines their final answers; a width of 1 gives a single chain without a sink.
+    Ids are assigned level by level; the sink has the last one.
     """
     if width == 1:
         return chain([model] * depth)
-    return branches([[model] * depth] * width, model, sink_role)
+    last = width * depth
+    nodes = [Node(i, ASSISTANT, model) for i in range(last)]
+    edges = tuple((i, min(i + width, last)) for i in range(last))
+    return CollaborationGraph((*nodes, Node(last, sink_role, model)), edges)
 
 
 def routed(router: Router, branches: Sequence[CollaborationGraph]) -> CollaborationGraph:

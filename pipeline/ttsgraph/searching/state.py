@@ -211,7 +211,7 @@ class State:
         answers agree in the response model, and from how long the answers to each question are.
         """
         sizes = self.evidence.sizes(self.brief.cost)
-        cost = MeanCost(self.brief.cost, model.classes, model.total, model.passing, sizes)
+        cost = MeanCost(self.brief.cost, model.demand, model.total, sizes)
         self.brief = replace(self.brief, budget=replace(self.brief.budget, cost=cost))
 
     def latency(self, graph: CollaborationGraph) -> float:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
@@ -23,7 +23,6 @@ import pandas as pd
 from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import Budget, CostModel
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, get_role
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
@@ -65,9 +64,6 @@ METHOD = "agent_reinforce"
 INIT_STAGES = 2
 """Number of stages before the search that ask the agent."""
 
-OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
-"""Stages of `ttsgraph run` that are estimated; the pilot is added if there is no contest."""
-
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     """Return the estimated calls by stage, for one task and one method, and the `expected` cost of
@@ -79,13 +75,13 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     budget.require_feasible()
     stages = asyncio.run(rehearse(profile, task))
     used = {stage: _used(profile, budget.cost, kinds) for stage, kinds in stages.items()}
-    of_run = [*OF_RUN, "pilot"]
+    left_out: tuple[str, ...] = ()
     if profile.init.contest.enabled:
         used |= _contest(profile, task, budget)
-        of_run.remove("pilot")
+        left_out = "pilot", "ablation"  # `ttsgraph run` has neither after a contest
     table = pd.DataFrame(used).T
     calls = {stage: round(count) for stage, count in table["calls"].items()}
-    by_stage = {stage: count for stage, count in calls.items() if stage in of_run}
+    by_stage = {stage: count for stage, count in calls.items() if stage not in left_out}
     run = table.loc[[*by_stage]].sum()
     dollars = run["dollars"] + _judging(profile.task(task).task, run)
     note = "for one method; calls that the cache answers are not counted"
@@ -128,8 +124,7 @@ def _used(
     if tflops is not None and not pool.unknown:
         clock, per_second = CostModel(pool, cost.lengths, "flops"), tflops * 1e12
     elif all(spec.speed for spec in pool.values()):
-        clock = CostModel(pool, cost.lengths, "runtime")
-        per_second = profile.engine.concurrency
+        clock, per_second = CostModel(pool, cost.lengths, "runtime"), profile.engine.concurrency
     for (name, reads), count in kinds.items():
         lengths, times = cost.lengths[name], count * more
         found["calls"] += count
@@ -209,7 +204,11 @@ class Rehearsal(Evaluator):
         found = []
         for graph, questions in jobs:
             ids = {question.id for question in questions}
-            calls = list(self._asked(graph))
+            calls = [
+                (signature, (graph.node(i).model, len(graph.reads[i])))
+                for i, signature in call_signatures(graph).items()
+                if get_role(graph.node(i).role).calls_model
+            ]
             for key, kind in calls:
                 self.calls[kind] += len(ids - self._known[key])
                 self._known[key] |= ids
@@ -219,13 +218,6 @@ class Rehearsal(Evaluator):
             results = (QuestionResult(q.id, bool(right), "", 1.0) for q, right in graded)
             found.append(Feedback(tuple(results)))
         return found
-
-    def _asked(self, graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
-        """Yield the signature and the kind of each call that a graph makes."""
-        for i, signature in call_signatures(graph).items():
-            node = graph.node(i)
-            if get_role(node.role).calls_model:
-                yield signature, (node.model, len(graph.reads[i]))
 
 
 async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
@@ -246,20 +238,15 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     # The steps use an environment only to evaluate graphs, so a rehearsal can replace it.
     asked = StepModels(cast(Environment, rehearsal))
 
-    plan: dict[str, Callable[[Project], ToAsk[object]]] = {
-        "profile": before.profile,
-        "pilot": before.pilot,
-    }
+    plan: list[Callable[..., ToAsk[object]]] = [before.profile, before.pilot]
     if not profile.init.contest.enabled:
-        plan["init_family"] = steps.init_family
-        plan["init_instances"] = steps.init_instances
-        plan["search"] = lambda project: steps.search(project, METHOD)
-        plan["evaluate"] = lambda project: final.evaluate(project, METHOD)
+        plan += [steps.init_family, steps.init_instances, steps.search, final.evaluate]
     found: dict[str, Counter[Kind]] = {}
-    for stage, step in plan.items():
+    for step in plan:
+        of_search = (METHOD,) if step in (steps.search, final.evaluate) else ()
         # each step gets a copy, which reads the tables of the steps before it
-        await step(replace(project))(asked)
-        found[stage], rehearsal.calls = rehearsal.calls, Counter()
+        await step(replace(project), *of_search)(asked)
+        found[step.__name__], rehearsal.calls = rehearsal.calls, Counter()
     # The profile stage also measures how many tokens reading an answer adds: by a chain's second
     # call and, if fusers are allowed, a fuser's call and the second of the draws that it reads.
     if profile.engine.kind != "simulated":

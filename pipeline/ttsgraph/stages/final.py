@@ -29,8 +29,7 @@ from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.stages import trials
 from ttsgraph.stages.project import Project, StepModels, ToAsk
 from ttsgraph.stages.steps import evidence_in, start_of
-from ttsgraph.stages.trials import Case
-from ttsgraph.tasks.base import Question
+from ttsgraph.stages.trials import Case, Tried
 
 PLACEHOLDER = "[what a predecessor answered]"
 """Placeholder for a predecessor's answer in the prompts that the node table shows."""
@@ -38,24 +37,23 @@ PLACEHOLDER = "[what a predecessor answered]"
 
 @dataclass(frozen=True, slots=True)
 class TestOutcome:
-    """Result of a test: its graphs, the found graph first; the feedback of each graph; their table;
-    and, for each graph, the found graph's expected lead over it according to the search's evidence.
+    """Result of a test: its graphs with their feedback, the found graph first; their table; and,
+    for each graph, the found graph's expected lead over it according to the search's evidence.
     """
 
-    cases: Sequence[Case]
-    feedbacks: Sequence[Feedback]
+    tried: Sequence[Tried]
     table: pd.DataFrame
     leads: Sequence[Difference | None] = ()
 
 
-def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -> TestOutcome:
+def tested(project: Project, tried: Sequence[Tried]) -> TestOutcome:
     """Return the result of a test, without graphs that could not be scored. Raises RunStopped if
     the found graph could not be scored.
     """
-    trials.scored(cases[:1], asked[:1])
-    able, feedbacks = trials.scored(cases, asked)
-    table = trials.cases_table(able, feedbacks, project.profile.cost_model(project.task))
-    return TestOutcome(able, feedbacks, table.join(against_first(feedbacks)))
+    trials.scored(tried[:1])
+    able = trials.scored(tried)
+    table = trials.cases_table(able, project.profile.cost_model(project.task))
+    return TestOutcome(able, table.join(against_first([feedback for _, feedback in able])))
 
 
 def evaluate(
@@ -78,8 +76,7 @@ def evaluate(
     budget = profile.budget_on(project.task)
     cases = [*trials.test_cases(graph, *tables, budget, kind, router), *more]
     few = test[: profile.evaluate.ablation if thorough else 0]
-    without = removals(graph, brief.cost) if few else {}
-    removed = removal_cases(without)
+    removed = removal_cases(removals(graph, brief.cost)) if few else []
 
     async def work(asked: StepModels) -> TestOutcome:
         grading = asked.environment.with_node_grades(if_free=not thorough)
@@ -92,19 +89,15 @@ def evaluate(
                 if isinstance(event, QuestionDone):
                     publish(event)
 
-            feedbacks = await trials.cases_feedback(cases, grading, test, publish)
-            found = await trials.cases_feedback(removed, asked.environment, few, counted)
-        outcome = tested(project, cases, feedbacks)
+            tried = await trials.try_cases(cases, grading, test, publish)
+            rests = await trials.try_cases(removed, asked.environment, few, counted)
+        outcome = tested(project, tried)
         folder.write("test", outcome.table)
-        answers = trials.answers_table(outcome.cases, outcome.feedbacks, kind.extract)
-        folder.write("answers", answers)
+        folder.write("answers", trials.answers_table(outcome.tried, kind.extract))
         rng = np.random.default_rng([project.seed, 2])
         losses = predicted_losses(graph, brief, known, rng)
-        hashes = (case.graph.content_hash for case in removed)
-        by_hash = dict(zip(hashes, found, strict=True))
-        inputs = graph, outcome.feedbacks[0], few, without, by_hash, losses
-        folder.write("nodes", node_table(project, *inputs))
-        graphs = [case.graph for case in outcome.cases]
+        folder.write("nodes", node_table(project, tried[0], rests, losses))
+        graphs = [case.graph for case, _ in outcome.tried]
         rng = np.random.default_rng([project.seed, 3])
         return replace(outcome, leads=expected_leads(graphs, tuple(brief.cost.pool), known, rng))
 
@@ -141,7 +134,7 @@ def removal_cases(without: Mapping[int, CollaborationGraph]) -> list[Case]:
     nodes gives the same graph.
     """
     different = {graph.content_hash: graph for graph in without.values()}
-    return [Case(graph, {"without": graph.content_hash}) for graph in different.values()]
+    return [Case(graph, {"without": digest}) for digest, graph in different.items()]
 
 
 def predicted_losses(
@@ -157,42 +150,35 @@ def predicted_losses(
 
 
 def node_table(
-    project: Project,
-    graph: CollaborationGraph,
-    tested: Feedback,
-    few: Sequence[Question],
-    without: Mapping[int, CollaborationGraph],
-    feedbacks: Mapping[str, Feedback],
-    losses: Mapping[int, Difference],
+    project: Project, found: Tried, rests: Sequence[Tried], losses: Mapping[int, Difference]
 ) -> pd.DataFrame:
-    """Return one row per node of the found graph (columns of schemas.Nodes). `tested` is the found
-    graph's feedback; `feedbacks` maps the content hash of each graph in `without` to its feedback
-    on the questions in `few`. The scores in a row belong to the graph without the node; they are
-    empty if that graph was not tried. If removing any of several nodes gives the same graph, only
-    the first of these nodes has calls and tokens.
+    """Return one row per node of the found graph (columns of schemas.Nodes). `found` is the graph
+    in the test; `rests` are the graphs without a node (`removal_cases`), perhaps on fewer
+    questions. The scores in a row belong to the graph without the node; they are empty if that
+    graph was not tried. If removing any of several nodes gives the same graph, only the first of
+    these nodes has calls and tokens.
     """
+    graph, tested = found.case.graph, found.feedback
     settings, cost = project.settings, project.profile.cost_model(project.task)
     prompt = settings.prompt.prompt(settings.task, project.questions["shots"])
-    ids = {question.id for question in few}
-    whole = Feedback(tuple(each for each in tested.results if each.question_id in ids))
+    without = removals(graph, cost) if rests else {}
+    by_hash = {case.graph.content_hash: feedback for case, feedback in rests}
     answers = NodeAnswers()
     answers.add(0, graph, tested.results)
     changes = worth(answers.table()).reindex([node.id for node in graph.nodes])
-    counts = ["answers", *CHANGES]
+    counts = ["n_answers", *CHANGES]
     changes[counts] = changes[counts].fillna(0).astype(int)
-    names = {"answers": "n_answers", "before": "read_accuracy", "after": "own_accuracy"}
     units = {i: graph.asked[i] * each for i, each in cost.node_costs(graph).items()}
     total = math.fsum(units.values())
     unknown = Difference(math.nan, math.nan)
-    charged = set[str]()
     rows = []
     for node in graph.nodes:
         rest = without.get(node.id)
         digest = rest.content_hash if rest is not None else ""
-        feedback = feedbacks.get(digest, Feedback(()))
-        if digest in charged:
-            feedback = Feedback(feedback.results)
-        charged.add(digest)
+        feedback = by_hash.get(digest, Feedback(()))
+        by_hash[digest] = Feedback(feedback.results)  # without usage: it is charged only once
+        ids = {result.question_id for result in feedback.results}
+        whole = Feedback(tuple(each for each in tested.results if each.question_id in ids))
         role = get_role(node.role)
         messages: Sequence[Message] = ()
         if role.speak is not None:
@@ -209,9 +195,9 @@ def node_table(
             "cost_share": units[node.id] / total if total else 0.0,
             "prompt": json.dumps([{"role": m.role, "content": m.content} for m in messages]),
             "nodes_left": 0 if rest is None else len(rest.nodes),
-            "whole_accuracy": whole.accuracy if digest in feedbacks else math.nan,
+            "whole_accuracy": whole.accuracy,
             "predicted_loss": loss.mean,
             "predicted_spread": loss.spread,
         }
         rows.append(row | score_columns(feedback))
-    return pd.DataFrame(rows).join(changes.rename(columns=names).reset_index(drop=True))
+    return pd.DataFrame(rows).join(changes.reset_index(drop=True))

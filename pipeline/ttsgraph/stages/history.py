@@ -21,21 +21,15 @@ Entry = dict[str, Any]
 
 
 def read_history(path: Path) -> list[Entry]:
-    """Return a history file's entries without its header. Raises DataError if it is damaged."""
-    return read_content(path.read_bytes(), str(path))
-
-
-def read_content(data: bytes, where: str) -> list[Entry]:
-    """Return the entries in a history file's content; `where` names the file in errors.
-
-    Raises DataError naming the first damaged line, if there is one.
+    """Return a history file's entries without its header. Raises DataError naming the first damaged
+    line, if there is one.
     """
     found = []
-    for place, line in enumerate(io.BytesIO(data)):
+    for place, line in enumerate(io.BytesIO(path.read_bytes())):
         text = line.partition(b',"entry":')[2].removesuffix(b"}\n")
         if _line(text, place) != line:
             raise DataError(
-                f"{where}: expected the history of a search, but line {place + 1} is damaged; move"
+                f"{path}: expected the history of a search, but line {place + 1} is damaged; move"
                 " the file away to start over"
             )
         found.append(dict(json.loads(text)))

@@ -110,13 +110,12 @@ class Folder:
         """Store a table, and return it. Raises DataError if the table is written to a file and
         violates its schema.
         """
-        path = self.file(name)
         if self.held is not None:
-            self.held[path] = table
+            self.held[self.file(name)] = table
             return table
         from ttsgraph.stages import schemas
 
-        schemas.write_table(table, getattr(schemas, TABLES[name][0]), path)
+        schemas.write_table(table, getattr(schemas, TABLES[name][0]), self.file(name))
         return table
 
     def save(self, path: Path) -> None:
@@ -193,8 +192,8 @@ class StepModels:
         Raises RunStopped if a case lost too many questions, or if no case could be scored.
         """
         with self.shown(len(cases) * len(questions)) as publish:
-            found = await trials.cases_feedback(cases, self.environment, questions, publish)
-        return trials.cases_table(*trials.scored(cases, found), cost)
+            tried = await trials.try_cases(cases, self.environment, questions, publish)
+        return trials.cases_table(trials.scored(tried), cost)
 
 
 ToAsk = Callable[[StepModels], Awaitable[T]]
@@ -221,11 +220,10 @@ def sample(project: Project) -> pd.DataFrame:
 
 def profile(project: Project) -> ToAsk[pd.DataFrame]:
     """Return the work of asking each model in the pool all training questions, as single calls."""
-    settings, task = project.given, project.task
-    train = project.questions["train"]
 
     async def work(asked: StepModels) -> pd.DataFrame:
-        table = await profiled(settings, task, list(settings.model_pool()), asked, train)
+        given = project.given  # lengths measured before must not influence the measurement
+        table = await profiled(project, given, [*given.model_pool()], asked)
         return project.folder.write("profile", table)
 
     return work
@@ -255,30 +253,27 @@ READ_QUESTIONS = 8
 
 
 async def profiled(
-    profile: Profile,
-    task: str,
-    members: Sequence[str],
-    asked: StepModels,
-    train: Sequence[Question],
+    project: Project, profile: Profile, members: Sequence[str], asked: StepModels
 ) -> pd.DataFrame:
-    """Return the profile stage's rows for these members (columns of schemas.Profiles): their facts,
+    """Return the profile stage's rows for these members of a profile, which may differ from the
+    project's in what has been measured (columns of schemas.Profiles): the members' facts,
     their scores as single calls on the training questions, and the number of tokens that reading an
     answer adds to their calls: the maximum over roles, and the values by role as JSON. Raises
     RunStopped if too many questions were lost or all were refused, and DataError if no question
     fits the context of any member.
     """
-    pool = profile.model_pool()
+    task, train, pool = project.task, project.questions["train"], profile.model_pool()
     alone = [case for case in trials.single_cases(pool) if case.columns["model"] in members]
     growth: Growth = {}
     simulated = profile.engine.kind == "simulated"  # simulated models keep the given lengths
     with asked.shown(len(alone) * len(train)) as publish:
-        feedbacks = await trials.cases_feedback(alone, asked.environment, train, publish)
-        names = [case.columns["model"] for case in trials.scored(alone, feedbacks)[0]]
+        tried = await trials.try_cases(alone, asked.environment, train, publish)
+        names = [case.columns["model"] for case, _ in trials.scored(tried)]
         if not simulated:
             some = train[:READ_QUESTIONS]
             growth = await _growth(names, profile.roles, asked.environment, some, publish)
     rows = []
-    for case, seen in zip(alone, feedbacks, strict=True):
+    for case, seen in tried:
         spec = pool[case.columns["model"]]
         added = growth.get(spec.name, {})
         calls = seen.usage.calls or math.nan
@@ -301,7 +296,7 @@ async def profiled(
     if not simulated:
         now = measured_lengths(table[table["n_scored"] > 0])
         if not now:
-            why = next(filter(None, (each.error for f in feedbacks for each in f.results)), "")
+            why = next(filter(None, (each.error for _, f in tried for each in f.results)), "")
             raise DataError(
                 f"task {task!r}: expected questions that fit a model's context, but none fits the"
                 f" contexts of {', '.join(names)} ({why}); shorten the questions, use fewer or"
@@ -334,20 +329,20 @@ async def _growth(
     if FUSER in roles:
         graphs += [topologies.parallel([name] * 2, name, FUSER) for name in members]
     cases = [Case(graph, {"model": graph.node(graph.sink).model}) for graph in graphs]
-    feedbacks = await trials.cases_feedback(cases, environment, questions, publish)
+    tried = await trials.try_cases(cases, environment, questions, publish)
 
     def per_call(usage: Usage) -> tuple[float, float]:
         calls = max(1, usage.calls)
         return usage.prompt_tokens / calls, usage.completion_tokens / calls
 
-    alone = {name: per_call(each.usage) for name, each in zip(members, feedbacks, strict=False)}
+    alone = {name: per_call(seen.usage) for name, (_, seen) in zip(members, tried, strict=False)}
     found: Growth = {name: {} for name in members}
-    for graph, feedback in list(zip(graphs, feedbacks, strict=True))[len(members) :]:
+    for graph, (_, feedback) in list(zip(graphs, tried, strict=True))[len(members) :]:
         if not feedback.n_scored:  # a provider refused every question
             continue
         sink = graph.node(graph.sink)
         used = zip(per_call(feedback.usage), alone[sink.model], strict=True)
-        share = len(graph.nodes) / graph.in_degree(sink.id)
+        share = len(graph.nodes) / len(graph.predecessors[sink.id])
         prompt, completion = (max(0.0, share * (now - before)) for now, before in used)
         found[sink.model][sink.role] = prompt, completion
     return found
@@ -392,10 +387,7 @@ def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     if not (answers := table["n_scored"] > 0).all():
         profile = profile.with_task(task, refused=tuple(table["model"][~answers]))
     if any(get_role(role).weighs for role in profile.roles):
-        rows = table.dropna(subset=["accuracy"])
-        shares = zip(rows["model"], rows["accuracy"], strict=True)
-        accuracies = {str(name): float(share) for name, share in shares}
-        profile = profile.with_task(task, accuracies=accuracies)
+        profile = profile.with_task(task, accuracies=scores_of(table))
     if profile.engine.kind == "simulated":
         return profile
     pool = profile.model_pool()

@@ -4,7 +4,7 @@ ttsgraph/stages/schemas.py.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,17 +21,11 @@ from ttsgraph.base.files import (
     write_text,
 )
 from ttsgraph.base.parsing import ClosedModel, parse
-from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import PATTERN
-from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.field import Graph
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.agent.base import Exchange
-from ttsgraph.searching.methods.summary import SPENT, SearchOutcome, edge_table, search_summary
 from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.stages.bookkeeping import beside, without_bookkeeping
-from ttsgraph.stages.history import write_history
-from ttsgraph.stages.project import Folder
 
 
 class PreferenceRecord(ClosedModel):
@@ -87,10 +81,6 @@ class StartRecord(ClosedModel):
         candidates = [row.contender() for row in (*self.contenders, *self.standings)]
         plain = [each for each in candidates if each.graph.route is None]
         return tuple(each for each in plain if not math.isnan(each.value + each.spread))
-
-    def standing(self) -> tuple[Candidate, ...]:
-        """Return the contenders as candidates, best first; empty without a contest."""
-        return tuple(row.contender() for row in self.contenders)
 
 
 class SearchRecord(ClosedModel):
@@ -156,18 +146,14 @@ AnyRecord = TypeVar("AnyRecord", bound=ClosedModel)
 
 
 def write_record(
-    kind: type[AnyRecord],
-    path: Path,
-    data: Mapping[str, Any],
-    bookkeeping: Collection[str] = (),
-    keep_all: bool = False,
+    kind: type[ClosedModel], path: Path, data: Mapping[str, Any], apart: Collection[str] | None = ()
 ) -> None:
-    """Write plain data as a record, atomically. Bookkeeping keys, and keys named in `bookkeeping`,
-    are left out unless `keep_all` is true; if any are left out, a separate file gets all the data.
-    Raises SettingsError if the data don't match the kind of record.
+    """Write plain data as a record, atomically. Bookkeeping keys, and keys named in `apart`, are
+    left out, and a separate file gets all the data if there are such keys; with None, all keys are
+    kept. Raises SettingsError if the data don't match the kind of record.
     """
     plain = finite(data)
-    kept = plain if keep_all else without_bookkeeping(plain, bookkeeping)
+    kept = plain if apart is None else without_bookkeeping(plain, apart)
     parse(kind, kept, str(path))
     write_text(path, checked_text(kept))
     if kept != plain:
@@ -205,29 +191,3 @@ def read_found(folder: Path) -> tuple[CollaborationGraph, SearchRecord]:
     if not path.exists() or summary.trajectory_md5 not in (None, md5(path)):
         raise DataError(f"{path}: is missing, or is not the file that the search wrote; {again}")
     return graph, summary
-
-
-def write_search(
-    folder: Folder,
-    found: SearchOutcome,
-    archive: Archive,
-    spent: Expense,
-    exchanges: Sequence[Exchange] = (),
-    isolation_missing: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Write a search's result into the search's folder; return the summary."""
-    path = folder.path
-    write_history(archive.history, path / "history.jsonl")
-    candidates = folder.write("archive", archive.table())
-    folder.write("evidence", archive.answers.table())
-    folder.write("trajectory", found.trajectory)
-    folder.write("edges", edge_table(archive.history))
-    trajectory = found.trajectory.to_csv(index=False).encode()
-    summary = search_summary(found, candidates, spent, exchanges) | {
-        "isolation_missing": dict(isolation_missing or {}),
-        "trajectory_md5": md5(trajectory),
-        "evidence_left_out": 0,  # always 0; written because older records have this key
-    }
-    write_record(SearchRecord, path / "search.json", summary, SPENT)
-    write_text(path / "graph.json", found.graph.to_json())
-    return summary

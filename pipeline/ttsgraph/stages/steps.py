@@ -6,46 +6,38 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.files import finite
+from ttsgraph.base.files import finite, md5, write_text
 from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers
 from ttsgraph.evaluation.progress import Expense, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching import loop
-from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
+from ttsgraph.searching.agent.base import Brief, Preference, family_size_trials
 from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem
 from ttsgraph.searching.methods.forms import Forms
-from ttsgraph.searching.methods.summary import SearchOutcome
+from ttsgraph.searching.methods.summary import SPENT, SearchOutcome, edge_table, search_summary
 from ttsgraph.searching.methods.warm import WarmReinforce, graphs_in
 from ttsgraph.searching.response.calibration import Candidate
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.state import ContestResult, State
 from ttsgraph.settings.profile import SearchSettings, loop_calls
-from ttsgraph.settings.stages import ContestSettings, InitSettings
+from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.stages import project as before
 from ttsgraph.stages import records, trials
-from ttsgraph.stages.project import (
-    Folder,
-    Project,
-    StepModels,
-    ToAsk,
-    brief_of,
-    pilot,
-    profiled,
-    scores_of,
-    with_lengths,
-)
-from ttsgraph.stages.records import PreferenceRecord, StartRecord
-from ttsgraph.stages.trials import Case
+from ttsgraph.stages.history import write_history
+from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
+from ttsgraph.stages.records import PreferenceRecord, SearchRecord, StartRecord
+from ttsgraph.stages.trials import Case, Tried
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
 
@@ -71,18 +63,19 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
     """Return the work of finding the preferred model families and sizes for the task, by trials or
     by a contest's probes. The work writes init_family.parquet and preference.json.
     """
-    brief = project.brief()
+    brief, init = project.brief(), project.profile.init
 
     async def work(asked: StepModels) -> pd.DataFrame:
-        if project.profile.init.contest.enabled:
+        if init.contest.enabled:
             contest = await _contest(project, brief, asked, rounds=False)
             _write_preference(project, preference_of(contest))
             table = contest_table(contest)
         else:
             rng = np.random.default_rng(project.seed)
             agent = make_agent(project.profile.agent, rng, asked.speak)
-            inputs = brief, project.profile.init, project.questions["train"], asked, rng
-            table = await paper_trials(family_size_trials(brief), *inputs)
+            cases = trials.trial_cases(family_size_trials(brief), brief, init.topologies, rng)
+            few = project.questions["train"][: init.questions]
+            table = await asked.scores(cases, brief.cost, few)
             known = trials.trials_of(table, brief.objective)
             # in a thread, because an agent may wait for a language model
             chosen = await asyncio.to_thread(agent.select_family_size, brief, known)
@@ -98,27 +91,27 @@ def init_instances(project: Project, both: bool = False) -> ToAsk[pd.DataFrame]:
     init_instances.parquet, evidence.parquet and start.json; with `both`, a contest also writes the
     preference of the first step.
     """
-    brief, folder = project.brief(), project.folder
-    contested = project.profile.init.contest.enabled
+    brief, init, folder = project.brief(), project.profile.init, project.folder
     chosen: dict[str, Any] = {}
-    if not contested:
+    if not init.contest.enabled:
         chosen = records.read_data(PreferenceRecord, folder.path / "preference.json", "init_family")
 
     async def work(asked: StepModels) -> pd.DataFrame:
-        if contested:
+        if init.contest.enabled:
             contest = await _contest(project, brief, asked)
             if both:
                 _write_preference(project, preference_of(contest))
-            start = start_data(contest, project.profile.init.contest.kept)
+            start = start_data(contest, init.contest.kept)
             table, evidence = contest_table(contest), contest_evidence(contest)
         else:
             rng = np.random.default_rng([project.seed, 1])
             agent = make_agent(project.profile.agent, rng, asked.speak)
             preferred = Preference(tuple(chosen["models"]), chosen["reason"])
-            wanted = brief, preferred, project.profile.init.candidates
+            wanted = brief, preferred, init.candidates
             multisets = await asyncio.to_thread(agent.select_instances, *wanted)
-            inputs = brief, project.profile.init, project.questions["train"], asked, rng
-            table = await paper_trials(multisets, *inputs)
+            cases = trials.trial_cases(multisets, brief, init.topologies, rng)
+            few = project.questions["train"][: init.questions]
+            table = await asked.scores(cases, brief.cost, few)
             begin = trials.start_trial(table, brief, project.profile.search.way)
             # includes the exchanges of the previous stage, so that start.json has all so far
             exchanges = [*chosen["exchanges"], *map(asdict, agent.exchanges)]
@@ -140,7 +133,7 @@ async def started(project: Project, asked: StepModels) -> None:
         table = await init_instances(project, both=True)(asked)
         project.folder.write("init_family", table[:0])
     else:
-        for step in (pilot, init_family, init_instances):
+        for step in (before.pilot, init_family, init_instances):
             await step(project)(asked)
 
 
@@ -164,21 +157,6 @@ def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed
     return State(brief, questions["train"], questions["val"], settings, rng, texts)
 
 
-async def paper_trials(
-    multisets: Sequence[Counts],
-    brief: Brief,
-    init: InitSettings,
-    train: Sequence[Question],
-    asked: StepModels,
-    rng: np.random.Generator,
-) -> pd.DataFrame:
-    """Run multisets of models over random topologies, as both init stages of the paper do; return
-    their trials (columns of schemas.Trials).
-    """
-    cases = trials.trial_cases(multisets, brief, init.topologies, rng)
-    return await asked.scores(cases, brief.cost, train[: init.questions])
-
-
 def _write_preference(
     project: Project, preference: Preference, exchanges: Iterable[Mapping[str, Any]] = ()
 ) -> None:
@@ -188,11 +166,11 @@ def _write_preference(
 
 def contest_table(contest: State) -> pd.DataFrame:
     """Return one row per graph that the contest ran (columns of schemas.Trials)."""
-    cases = [
-        Case(graph, {"counts": json.dumps(dict(sorted(graph.model_counts().items())))})
-        for graph in contest.feedbacks
-    ]
-    return trials.cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost)
+    tried = (
+        Tried(Case(graph, {"counts": json.dumps(graph.model_counts())}), feedback)
+        for graph, feedback in contest.feedbacks.items()
+    )
+    return trials.cases_table(tried, contest.brief.cost)
 
 
 def contest_evidence(contest: State) -> pd.DataFrame:
@@ -253,12 +231,11 @@ def start_of(project: Project) -> StartRecord:
     return records.read_record(StartRecord, project.folder.path / "start.json", "init_instances")
 
 
-def problem_in(project: Project, start: StartRecord) -> Problem:
+def problem_in(project: Project) -> Problem:
     """Return the problem that each method solves; a contest's findings are read from the project's
     tables.
     """
-    profile, train = project.profile, project.questions["train"]
-    brief = project.brief()
+    start, profile, brief = start_of(project), project.profile, project.brief()
     learnt, left = None, 0
     if start.contenders:
         alone = project.folder.table("profile")
@@ -269,9 +246,11 @@ def problem_in(project: Project, start: StartRecord) -> Problem:
             dict(zip(alone["model"], alone["latency_s"].astype(float), strict=True)),
         )
         left = loop_calls(profile.init.contest, learnt.calls)
-    brief = replace(brief, questions={question.id: question.text for question in train})
+    texts = {question.id: question.text for question in project.questions["train"]}
+    brief = replace(brief, questions=texts)
     inputs = brief, profile.search, profile.agent, start.counts, project.seed
-    return Problem(*inputs, contenders=start.standing(), learnt=learnt, calls=left)
+    contenders = tuple(row.contender() for row in start.contenders)
+    return Problem(*inputs, contenders=contenders, learnt=learnt, calls=left)
 
 
 def evidence_in(
@@ -289,25 +268,23 @@ def evidence_in(
         tried = searched.table("archive")
     used = tried["graph"][tried.index.isin(answers["candidate_id"])]
     graphs = {int(str(k)): CollaborationGraph.from_json(text) for k, text in used.items()}
-    return known_evidence(answers, graphs, questions, greedy)
+    known = Evidence(questions, greedy)
+    add_evidence(known, answers, graphs)
+    return known
 
 
-def known_evidence(
-    table: pd.DataFrame,
-    graphs: Mapping[int, CollaborationGraph],
-    questions: Sequence[Question],
-    greedy: frozenset[str],
-) -> Evidence:
-    """Return the evidence from its table (columns of schemas.Evidence); `graphs` maps candidate IDs
-    to graphs. Raises DataError naming the first row with an unknown node or question, if there is
-    one.
+def add_evidence(
+    known: Evidence, table: pd.DataFrame, graphs: Mapping[int, CollaborationGraph]
+) -> None:
+    """Add the evidence from a table (columns of schemas.Evidence); `graphs` maps candidate IDs to
+    graphs. Raises DataError naming the first row with an unknown node or question, if there is one.
     """
     expected = {
         (number, graph.content_hash, node.id, node.role, node.id == graph.sink)
         for number, graph in graphs.items()
         for node in graph.nodes
     }
-    ids = {question.id for question in questions}
+    ids = {question.id for question in known.questions}
     answers: dict[int, dict[str, dict[int, NodeResult]]] = defaultdict(lambda: defaultdict(dict))
     rows: Iterable[Any] = table.itertuples(index=False)
     for place, row in enumerate(rows):
@@ -320,19 +297,17 @@ def known_evidence(
             )
         form = "" if row.answer == NO_FORM else str(row.answer)
         answers[row.candidate_id][row.question_id][row.node] = NodeResult(row.correct, form)
-    result = Evidence(questions, greedy)
     for number, of_graph in sorted(answers.items()):
         sink = graphs[number].sink
         results = (QuestionResult(q, n[sink].correct, nodes=n) for q, n in of_graph.items())
-        result.add(graphs[number], Feedback(tuple(results)))
-    return result
+        known.add(graphs[number], Feedback(tuple(results)))
 
 
 def search(project: Project, method: str) -> Searching:
     """Return the work of searching with one method; its files are written into the method's
     subfolder of the project's folder.
     """
-    problem = problem_in(project, start_of(project))
+    problem = problem_in(project)
 
     async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         searcher = searcher_class(method).of(replace(problem, speak=asked.speak))
@@ -356,45 +331,47 @@ def searching(project: Project, folder: Folder, prepare: Prepare) -> Searching:
         folder.path.mkdir(parents=True, exist_ok=True)
         searcher, rule = await prepare(asked)
         environment = asked.environment.with_node_grades(if_free=True)
-        bench = loop.Bench(environment, Archive(), on_record, publish)
+        archive = Archive()
+        bench = loop.Bench(environment, archive, on_record, publish)
         known = project.questions["train"], project.questions["val"]
         found, _ = await loop.find(searcher, rule, bench, *known)
-        lacking = missing_isolation(project.settings.kind)
-        written = folder, found, bench.archive, spent(), searcher.exchanges, lacking
-        return found, records.write_search(*written)
+        write_history(archive.history, folder.path / "history.jsonl")
+        candidates = folder.write("archive", archive.table())
+        folder.write("evidence", archive.answers.table())
+        folder.write("trajectory", found.trajectory)
+        folder.write("edges", edge_table(archive.history))
+        summary = search_summary(found, candidates, spent(), searcher.exchanges) | {
+            "isolation_missing": missing_isolation(project.settings.kind),
+            "trajectory_md5": md5(found.trajectory.to_csv(index=False).encode()),
+            "evidence_left_out": 0,  # always 0; written because older records have this key
+        }
+        records.write_record(SearchRecord, folder.path / "search.json", summary, SPENT)
+        write_text(folder.path / "graph.json", found.graph.to_json())
+        return found, summary
 
     return work
 
 
-@dataclass(frozen=True, slots=True)
-class PreviousSearch:
-    """The last search: the graph in use, the table of single models (schemas.Profiles), and the
-    table of candidates (schemas.Candidates).
-    """
-
-    graph: CollaborationGraph
-    alone: pd.DataFrame
-    archive: pd.DataFrame
+Previous = tuple[CollaborationGraph, pd.DataFrame, pd.DataFrame]
+"""The last search: the graph in use, the table of single models (schemas.Profiles), and the table
+of candidates (schemas.Candidates).
+"""
 
 
 async def begun_warm(
-    project: Project,
-    before: PreviousSearch,
-    newcomers: Sequence[str],
-    folder: Folder,
-    asked: StepModels,
+    project: Project, last: Previous, newcomers: Sequence[str], folder: Folder, asked: StepModels
 ) -> WarmReinforce:
     """Return a searcher that starts from the last search, for a pool with new models. The new
     models are asked as single calls first, and the table of all single models is written into
     `folder`. Raises the same errors as `profiled`.
     """
-    profile, task, train = project.profile, project.task, project.questions["train"]
-    new = await profiled(profile, task, newcomers, asked, train)
-    old = before.alone
+    profile, task = project.profile, project.task
+    graph, old, archive = last
+    new = await before.profiled(project, profile, newcomers, asked)
     kept = old[old["model"].isin(set(profile.model_pool()) - set(newcomers))]
-    alone = pd.concat([kept, new], ignore_index=True)
-    folder.write("profile", alone)
-    brief = brief_of(with_lengths(profile, task, alone), task, scores_of(alone), train)
-    archived = graphs_in(before.archive, brief)
+    alone = folder.write("profile", pd.concat([kept, new], ignore_index=True))
+    known = before.with_lengths(profile, task, alone)
+    scores, train = before.scores_of(alone), project.questions["train"]
+    brief = before.brief_of(known, task, scores, train)
     problem = Problem(brief, profile.search, profile.agent, {}, project.seed, asked.speak)
-    return WarmReinforce(problem, before.graph, archived, newcomers)
+    return WarmReinforce(problem, graph, graphs_in(archive, brief), newcomers)

@@ -1,6 +1,6 @@
 """Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the
 arms of the test comparison. Most functions list graphs to run, or process results;
-`cases_feedback` runs the graphs.
+`try_cases` runs the graphs.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain as chain_of
 from itertools import combinations_with_replacement, islice, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -46,55 +46,58 @@ class Case:
         return ", ".join(self.columns.values())
 
 
-def scored(
-    cases: Sequence[Case], feedbacks: Sequence[Feedback]
-) -> tuple[list[Case], list[Feedback]]:
-    """Return the cases that could be scored, with their feedback; a provider refused every question
-    of the other cases. Raises RunStopped with a provider's reason if no case could be scored.
+class Tried(NamedTuple):
+    """A case, with the feedback of its graph."""
+
+    case: Case
+    feedback: Feedback
+
+
+def scored(tried: Sequence[Tried]) -> list[Tried]:
+    """Return the cases that could be scored; a provider refused every question of the other cases.
+    Raises RunStopped with a provider's reason if no case could be scored.
     """
-    kept = [pair for pair in zip(cases, feedbacks, strict=True) if pair[1].n_scored]
+    kept = [each for each in tried if each.feedback.n_scored]
     if not kept:
-        count = max((len(feedback.results) for feedback in feedbacks), default=0)
-        why = next((feedback.error for feedback in feedbacks), "nothing was asked")
+        count = max((len(feedback.results) for _, feedback in tried), default=0)
+        why = next((feedback.error for _, feedback in tried), "nothing was asked")
         raise RunStopped(
             f"each of {count} questions was refused every time ({why}); try other models or another"
             " prompt; running the command again repeats no call"
         )
-    return [case for case, _ in kept], [feedback for _, feedback in kept]
+    return kept
 
 
-async def cases_feedback(
+async def try_cases(
     cases: Sequence[Case],
     environment: Evaluator,
     questions: Sequence[Question],
     publish: Publish = ignore,
-) -> list[Feedback]:
-    """Return the feedback of each case; none of its questions is scored if a provider refused them
-    all. Raises RunStopped if a case lost too many questions.
+) -> list[Tried]:
+    """Evaluate each case; none of its questions is scored if a provider refused them all. Raises
+    RunStopped if a case lost too many questions.
     """
     best = -math.inf
 
-    async def one(case: Case) -> Feedback:
+    async def one(case: Case) -> Tried:
         nonlocal best
         feedback = await environment.evaluate(case.graph, questions, publish)
         if feedback.accuracy > best:
             best = feedback.accuracy
             publish(BestScore(best, *feedback.interval, str(case)))
-        return feedback
+        return Tried(case, feedback)
 
-    feedbacks = await together(map(one, cases))
-    for case, feedback in zip(cases, feedbacks, strict=True):
+    tried = await together(map(one, cases))
+    for case, feedback in tried:
         if lost(environment, feedback):
             raise stopped(str(case), feedback)
-    return feedbacks
+    return tried
 
 
-def cases_table(
-    cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel
-) -> pd.DataFrame:
+def cases_table(tried: Iterable[Tried], cost: CostModel) -> pd.DataFrame:
     """Return one row per case: its columns, its graph and its scores."""
     rows = []
-    for case, seen in zip(cases, feedbacks, strict=True):
+    for case, seen in tried:
         size = graph_columns(case.graph, units_of(case.graph, seen, cost))
         rows.append({**case.columns, **size, **score_columns(seen)})
     return pd.DataFrame(rows)
@@ -115,14 +118,12 @@ def units_of(graph: CollaborationGraph, feedback: Feedback, cost: CostModel) -> 
     return worst * min(1.0, share / count)
 
 
-def answers_table(
-    cases: Sequence[Case], feedbacks: Sequence[Feedback], extract: Callable[[str], str | None]
-) -> pd.DataFrame:
+def answers_table(tried: Sequence[Tried], extract: Callable[[str], str | None]) -> pd.DataFrame:
     """Return one row per case and question (columns of schemas.Answers). `extract` is the task's
     function that extracts the form of an answer.
     """
     rows: list[dict[str, Any]] = []
-    for case, feedback in zip(cases, feedbacks, strict=True):
+    for case, feedback in tried:
         for result in feedback.results:
             nodes = {i: {"correct": n.correct, "form": n.form} for i, n in result.nodes.items()}
             row = {
@@ -134,7 +135,7 @@ def answers_table(
                 "nodes": json.dumps(nodes),
             }
             rows.append(case.columns | row)
-    whole = all(binary(feedback.grades) for feedback in feedbacks)
+    whole = all(binary(feedback.grades) for _, feedback in tried)
     return pd.DataFrame(rows).astype({"correct": "boolean" if whole else "Float64"})
 
 
@@ -156,7 +157,7 @@ def pilot_cases(  # whole: one sweep after the other
     insight 2 is also about larger graphs.
     """
     sinks = joining(roles) or [ASSISTANT]
-    parallel, chain = topologies.parallel, topologies.chain
+    parallel, chain, grid = topologies.parallel, topologies.chain, topologies.grid
     cases: dict[tuple[str, str, str], Case] = {}
 
     def add(sweep: str, label: str, graph: CollaborationGraph) -> None:
@@ -174,8 +175,7 @@ def pilot_cases(  # whole: one sweep after the other
         add("depth", f"chain of {depth}", chain([best_model] * depth))
     for width, depth in product(settings.widths, settings.depths):
         if width * depth <= settings.max_nodes:
-            grid = topologies.grid(width, depth, best_model, sinks[-1])
-            add("width_x_depth", f"{width} x {depth}", grid)
+            add("width_x_depth", f"{width} x {depth}", grid(width, depth, best_model, sinks[-1]))
 
     # for each pair of families, the smallest models of both, and the middle ones of both (figure 3)
     families = cost.pool.families
@@ -201,11 +201,9 @@ def pilot_cases(  # whole: one sweep after the other
     for model in dict.fromkeys((smallest[family], middle[family], best_model)):
         add("topology", f"sequential, {model}", chain([model] * SHAPE_NODES))
         for sink in sinks:
-            halves = [[model] * (SHAPE_NODES // 2)] * 2
-            flat = parallel([model] * SHAPE_NODES, model, sink)
-            add("topology", f"parallel, {sink}, {model}", flat)
-            hybrid = topologies.branches(halves, model, sink)
-            add("topology", f"hybrid, {sink}, {model}", hybrid)
+            label = f"{sink}, {model}"
+            add("topology", f"parallel, {label}", parallel([model] * SHAPE_NODES, model, sink))
+            add("topology", f"hybrid, {label}", grid(2, SHAPE_NODES // 2, model, sink))
         add_random("topology", f"random, {model}", {model: SHAPE_NODES})
     return list(cases.values())
 
@@ -327,13 +325,8 @@ def test_cases(
         labels = (f"up to {n} x {voter} until one passes" for n in sizes)
         add("best_of_n", zip(labels, tries, strict=True))
     ranked = pilot.sort_values(["accuracy", "budget_units"], ascending=[False, True])
-    labels = (
-        f"{sweep}: {label}" for sweep, label in zip(ranked["sweep"], ranked["label"], strict=True)
-    )
-    add(
-        "fixed_topology",
-        zip(labels, map(CollaborationGraph.from_json, ranked["graph"]), strict=True),
-    )
+    graphs = map(CollaborationGraph.from_json, ranked["graph"])
+    add("fixed_topology", zip(ranked["sweep"] + ": " + ranked["label"], graphs, strict=True))
     return cases
 
 

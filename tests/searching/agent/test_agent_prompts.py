@@ -144,8 +144,8 @@ def crowd(n: int, candidates: int) -> tuple[GraphDistribution, History]:
     models = tuple(PAPER_POOL)
     distribution = GraphDistribution.uniform(n, PAPER_BRIEF.roles, models, rng)
     distribution.psi[:, models.index("gemma-3-1b")] = 1000.0
-    graphs = distribution.sample_graphs(candidates, Budget(PAPER_BRIEF.cost, 1e9))
-    known = [(g, int(rng.integers(0, 33)), k // 4 + 1) for k, g in enumerate(graphs)]
+    drawn = distribution.sample_trimmed(candidates, Budget(PAPER_BRIEF.cost, 1e9))
+    known = [(g, int(rng.integers(0, 33)), k // 4 + 1) for k, (g, _) in enumerate(drawn)]
     return distribution, [ScoredGraph(g, right / 32, right, 32, k, 1.5) for g, right, k in known]
 
 

@@ -17,7 +17,7 @@ from scipy.stats import t as student
 from tests.graphs.test_stopping import READS, voting_graphs
 from tests.support.fakes import ScriptedClient
 from tests.support.routers import by_field
-from tests.support.running import environment
+from tests.support.running import branches, environment
 from ttsgraph.base.special import expit, logit
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.graphs import topologies
@@ -368,6 +368,6 @@ def test_an_expected_accuracy_is_a_share_whatever_was_seen(share, right):
 
 
 def test_seconds_add_up_along_the_longest_way_and_a_vote_takes_none():
-    graph = topologies.branches([["a", "b"], ["c"]], "a", "voter")
+    graph = branches([["a", "b"], ["c"]], "a", "voter")
     assert latency_along(graph, {"a": 2.0, "b": 3.0, "c": 4.0}) == 5.0
     assert latency_along(topologies.parallel(["a"], "b"), {"a": 2.0, "b": 3.0}) == 5.0

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, mod
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.parsing import ClosedModel
-from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.distribution import GraphDistribution, theta_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief, Counts, Edge
 
@@ -254,7 +254,7 @@ def apply_update(answer: Update, distribution: GraphDistribution) -> None:
     probabilities = distribution.edge_probabilities()
     for edge in answer.edge_changes:
         probabilities[place(edge.source), place(edge.target)] = edge.probability
-    distribution.set_edge_probabilities(probabilities)
+    distribution.theta = theta_of(probabilities)
     d = distribution
     models = answer.model_changes if isinstance(answer, OpenUpdate) else ()
     for names, logits, before, changes in (

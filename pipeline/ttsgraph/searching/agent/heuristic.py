@@ -26,7 +26,7 @@ import numpy as np
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.base.rounding import DIGITS
-from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.distribution import GraphDistribution, theta_of
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Chat
@@ -205,7 +205,7 @@ class HeuristicAgent:
             wanted[place[a], place[b]] = 1.0
         # move all the way if no neighbouring shape is expected to be better
         pull = PULL if target else 1.0
-        distribution.set_edge_probabilities(before + pull * (wanted - before))
+        distribution.theta = theta_of(before + pull * (wanted - before))
         roles = distribution.roles
         rest = (1.0 - ROLE_LEAD) / max(1, len(roles) - 1)
         for node in centre.nodes:
@@ -289,7 +289,7 @@ class HeuristicAgent:
             for cell, own in members.items():
                 gain = math.tanh(float(np.mean(own) - average) / spread)
                 table[cell] = _nudge(float(table[cell]), self.settings.step * gain)
-        distribution.set_edge_probabilities(edges)
+        distribution.theta = theta_of(edges)
         for row in {row for row, _ in with_role}:
             distribution.pi[row] = logits_of(roles[row].tolist())
         return Move(reason="credit of edges and roles only (insight 2 is off)")

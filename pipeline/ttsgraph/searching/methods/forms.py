@@ -28,6 +28,7 @@ from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import MeanCost
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.settle import needs
 from ttsgraph.searching.choose import hopes_of, shortlist
 from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
@@ -168,7 +169,7 @@ def learned_route(state: State, learner: Learner) -> dict[CollaborationGraph, st
     scores = np.stack(list(singles.values()), axis=1)
     if not isinstance(cost, MeanCost):
         sizes = state.evidence.sizes(cost)
-        cost = MeanCost(cost, lambda *_: {}, len(state.questions), sizes=sizes)
+        cost = MeanCost(cost, lambda graph: needs(graph, {}), len(state.questions), sizes)
     costs = np.stack([cost.each(graph) for graph in singles], axis=1)
     more = len(state.texts)
     unknown = np.vstack([scores, np.full((more, len(singles)), math.nan)])

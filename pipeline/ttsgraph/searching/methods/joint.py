@@ -339,10 +339,9 @@ class JointReinforce(AgentReinforce):
         draws, values = self._drawn
         if not len(values):
             return
-        gradients = self.distribution.gradients(draws)
         weights = (values - values.mean()) / max(float(values.std()), 1e-6)
         d = self.distribution
-        tables = (d.theta, gradients.theta), (d.pi, gradients.pi), (d.psi, gradients.psi)
+        tables = zip((d.theta, d.pi, d.psi), d.gradients(draws), strict=True)
         for (table, gradient), optimizer in zip(tables, self.optimizers, strict=True):
             table += optimizer.step(np.tensordot(weights, gradient, axes=1) / len(weights))
 

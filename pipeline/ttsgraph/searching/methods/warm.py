@@ -248,5 +248,5 @@ def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
     for count in sorted({max(3, round(most * share)) for share in (0.3, 0.6, 1.0)}):
         graphs += [topologies.parallel([model] * (count - 1), model, sink) for sink in sinks]
         if count >= 5:
-            graphs.append(topologies.branches([[model] * 2] * ((count - 1) // 2), model, sinks[0]))
+            graphs.append(topologies.grid((count - 1) // 2, 2, model, sinks[0]))
     return graphs

@@ -14,7 +14,7 @@ from ttsgraph.base.special import expit, logit
 from ttsgraph.evaluation.compare import Difference
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
-from ttsgraph.graphs.settle import NodeOutcomes, Settled, answered
+from ttsgraph.graphs.settle import GraphDemand, NodeOutcomes, Settled, answered, needs
 from ttsgraph.searching.response.draws import fit_draws, sample_draws, sample_passing, wrong_form
 from ttsgraph.searching.response.evidence import BLANK, Evidence, call_signatures, revisions
 from ttsgraph.searching.response.reactions import Reactions, fit_reactions
@@ -141,14 +141,19 @@ class ResponseModel:
             if signature not in self._said:
                 inputs = np.stack([found[p] for p in before])
                 react = partial(self._react, node, levels[i], inputs, place)
-                said = answered(graph, i, found, react, self.passing, outcomes)
-                self._said[signature] = said, outcomes.get(i)
+                self._said[signature] = answered(graph, i, found, react, self.passing)
                 if len(self._said) > KEPT:
                     self._said.popitem(last=False)
             found[i], outcome = self._said[signature]
             if outcome is not None:
                 outcomes[i] = outcome
         return found
+
+    def demand(self, graph: CollaborationGraph) -> GraphDemand:
+        """Return the nodes and stages that a graph needs in each of the C columns of `classes`."""
+        settled: Settled = {}
+        classes = self.classes(graph, settled)
+        return needs(graph, classes, self.passing, settled)
 
     def drawn(self, model: str) -> IntArray:
         """Return the simulated classes (k, C) of k single calls of a model, with the columns of
