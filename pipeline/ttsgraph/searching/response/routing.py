@@ -57,7 +57,7 @@ LEAST_SHARE = 0.03
 LEAST_GAIN = 0.003
 """Minimum expected gain in accuracy of a route over a single candidate."""
 
-LEAST_SLOPE = 1.25
+LEAST_SLOPE = 0.75
 DOUBT = 1.5
 LEAST_FACTOR = 0.15
 """Shrinkage of the slope of scores against leave-one-out predictions. A slope of fewer than
