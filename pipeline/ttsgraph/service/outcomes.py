@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Loader, agreement_of
@@ -42,10 +42,8 @@ _FIGURES = {"accuracy": "score", "cost": "cost", "agreement": "agreement"}
 _log = logging.getLogger(__name__)
 
 
-class Judgement(BaseModel):
+class Judgement(BaseModel, extra="forbid", strict=True):
     """Feedback on an answer: its score, or the right answer."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     id: str
     """Id of the response, or its trace id."""
