@@ -5,7 +5,6 @@ import pytest
 from scipy import special, stats
 
 from ttsgraph.base.special import expit, logit
-from ttsgraph.evaluation.compare import fair_coin_p
 from ttsgraph.evaluation.environment import student_quantile
 from ttsgraph.graphs.distribution import log_softmax, softmax
 
@@ -26,10 +25,3 @@ def test_student_quantile(p: float) -> None:
     for freedom, error in ((2, 0.01), (3, 2e-3), (5, 2e-4), (30, 1e-6), (1000, 1e-9)):
         expected = pytest.approx(stats.t.ppf(p, freedom), rel=error, abs=1e-12)
         assert student_quantile(p, freedom) == expected
-
-
-@pytest.mark.parametrize(("heads", "tosses"), [(0, 1), (3, 10), (5, 10), (9, 10), (61, 100)])
-@pytest.mark.parametrize("alternative", ["two-sided", "greater"])
-def test_fair_coin(heads: int, tosses: int, alternative) -> None:
-    expected = stats.binomtest(heads, tosses, 0.5, alternative=alternative).pvalue
-    assert fair_coin_p(heads, tosses, alternative) == pytest.approx(expected)
