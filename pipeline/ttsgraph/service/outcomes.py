@@ -152,11 +152,10 @@ class Outcomes:
         both.
         """
         _log.warning("%s: %s", "/".join(rival.key), decision.reason)
-        self._told.add(key)
         try:
             self._loader.settled(*rival.key, decision)
+            self._told.add(key)
         except TTSGraphError as error:
-            self._told.discard(key)
             _log.warning("couldn't notify the registry, will try again later: %s", error)
 
 
