@@ -179,8 +179,7 @@ class Deployments:
             budget=budget,
         )
         local = await asyncio.to_thread(self.held.enter_context, running_servers(profile))
-        connection = connect(profile, local, policy)
-        shared = await self.held.enter_async_context(connection), budget
+        shared = await self.held.enter_async_context(connect(profile, local, policy)), budget
         rungs = {effort: LiveVersion(name, one, *shared, effort) for effort, one in others.items()}
         self._replace(name, LiveVersion(name, deployed, *shared, rungs=rungs))
 

@@ -187,8 +187,7 @@ def _agreement(live: LiveVersion, answer: NodeAnswer) -> float | None:
     biased: a vote ends as soon as a majority agrees, so the received answers agree too often.
     """
     graph = live.deployed.graph
-    reads = graph.reads[graph.sink]
-    first = [i for i in answer.completions if i in reads][:2]
+    first = [i for i in answer.completions if i in graph.reads[graph.sink]][:2]
     return agreement_of([[live.runner.task.extract(answer.node_texts[i]) for i in first]])
 
 
