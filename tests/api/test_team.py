@@ -80,15 +80,15 @@ def test_a_team_may_be_a_mapping_or_a_graph_too(project):
         assert preset_case(given, known).graph == made.graph
 
 
-@pytest.mark.parametrize(
-    ("team", "expected"),
-    [
-        ({"proposers": [SMALL]}, "aggregator"),
-        (TEAM | {"aggregator": "gpt-9"}, "gpt-9"),
-        (TEAM | {"role": "boss"}, "boss"),
-        (TEAM | {"colour": "blue"}, "colour"),
-    ],
-)
+WRONG = {
+    "aggregator": {"proposers": [SMALL]},
+    "gpt-9": TEAM | {"aggregator": "gpt-9"},
+    "boss": TEAM | {"role": "boss"},
+    "colour": TEAM | {"colour": "blue"},
+}
+
+
+@pytest.mark.parametrize(("expected", "team"), WRONG.items())
 def test_what_is_wrong_with_a_team_is_named(project, team, expected):
     with pytest.raises(InputError, match=expected):
         read(project, **team)

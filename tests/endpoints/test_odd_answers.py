@@ -132,6 +132,7 @@ def test_a_question_with_a_lone_surrogate_is_sent():
     assert stub.requests[0]["messages"][0]["content"] == "Q: 1 + \ufffd1"
 
 
+WAITS = {"0.5": 0.5, "-7": 0.0, "1e9": 600.0, "inf": None, "Thu, 01 Jan 1970 00:00:30 GMT": None}
 BOMB = gzip.compress(b" " * 2**26 + body(), 9)
 
 
@@ -164,16 +165,7 @@ class TestBounds:
         assert "HTTP 307; correct base_url" in str(said)
         assert elsewhere.requests == []
 
-    @pytest.mark.parametrize(
-        ("said", "seconds"),
-        [
-            ("0.5", 0.5),
-            ("-7", 0.0),
-            ("1e9", 600.0),
-            ("inf", None),
-            ("Thu, 01 Jan 1970 00:00:30 GMT", None),
-        ],
-    )
+    @pytest.mark.parametrize(("said", "seconds"), WAITS.items())
     def test_how_long_to_wait_is_a_number(self, said, seconds):
         assert retry_after({"retry-after": said}) == seconds
 

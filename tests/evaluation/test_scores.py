@@ -13,7 +13,15 @@ from scipy.stats import binomtest, ttest_1samp
 from lab.study.over_seeds import mean_of
 from ttsgraph.base.errors import CallFailed, SettingsError
 from ttsgraph.evaluation import environment
-from ttsgraph.evaluation.compare import Difference, anytime_p, paired, paired_flips_p, shrunk
+from ttsgraph.evaluation.compare import (
+    EXACT,
+    Difference,
+    anytime_p,
+    fair_coin_p,
+    paired,
+    paired_flips_p,
+    shrunk,
+)
 from ttsgraph.evaluation.environment import Feedback, Grader, QuestionResult, mean_interval
 from ttsgraph.evaluation.objective import Objective, pareto_front
 from ttsgraph.graphs.topologies import single
@@ -43,11 +51,13 @@ def test_scores_make_a_mean_with_students_interval():
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])
-@pytest.mark.parametrize(("ahead", "behind"), [(5, 1), (3, 3), (0, 2)])
+@pytest.mark.parametrize(("ahead", "behind"), [(5, 1), (3, 3), (0, 2), (9, 1), (61, 39)])
 def test_flips_are_mcnemars_test_where_answers_are_right_or_wrong(ahead, behind, alternative):
     expected = binomtest(ahead, ahead + behind, 0.5, alternative=alternative).pvalue
+    assert fair_coin_p(ahead, ahead + behind, alternative) == pytest.approx(expected)
     differences = [1.0] * ahead + [-1.0] * behind + [0.0] * 7
-    assert paired_flips_p(differences, alternative) == pytest.approx(expected)
+    sampled = 0.005 if ahead + behind > EXACT else None
+    assert paired_flips_p(differences, alternative) == pytest.approx(expected, abs=sampled)
 
 
 def test_two_graphs_with_scores_are_compared_by_their_differences():

@@ -21,6 +21,13 @@ def graphs(most: int = 7) -> st.SearchStrategy[CollaborationGraph]:
 TWINS = (Node(0, "assistant", "m"), Node(0, "fuser", "m"))
 
 
+def with_node(edges: str = "[]", **changes: object) -> str:
+    """A graph of one node, changed, as JSON."""
+    node = {"id": 0, "role": "fuser", "model": "m"} | changes
+    kept = {key: value for key, value in node.items() if value is not None}
+    return f'{{"nodes": [{json.dumps(kept)}], "edges": {edges}}}'
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -32,11 +39,19 @@ TWINS = (Node(0, "assistant", "m"), Node(0, "fuser", "m"))
         (lambda: graph(2, (0, 2)), "node 2, which is not among"),
         (lambda: graph(1, (0, 0)), "loop"),
         (lambda: graph(2, (0, 1), (0, 1)), "twice"),
+        ("{", "expected a graph in JSON"),
+        ("[]", 'expected a JSON object with lists "nodes"'),
+        ('{"nodes": [], "edges": [], "x": 1}', "unknown key 'x'"),
+        (with_node(id="0"), "'id': .* integer, found '0'"),
+        (with_node(model=None), "missing key 'model'"),
+        (with_node("[[0]]"), r"\[from, to\]"),
+        (with_node(colour=1), "unknown key 'colour'"),
     ],
 )
 def test_a_broken_graph_is_refused_with_the_reason(build, message):
+    """As nodes and edges, or as JSON."""
     with pytest.raises(GraphError, match=message):
-        build()
+        CollaborationGraph.from_json(build) if isinstance(build, str) else build()
 
 
 @given(graphs(), st.randoms(use_true_random=False))
@@ -52,27 +67,3 @@ def test_equal_hash_means_isomorphic(one, other):
     match = nx.algorithms.isomorphism.categorical_node_match(["role", "model"], [None, None])
     isomorphic = nx.is_isomorphic(one.digraph, other.digraph, node_match=match)
     assert (one.content_hash == other.content_hash) == isomorphic
-
-
-def with_node(edges: str = "[]", **changes: object) -> str:
-    """A graph of one node, changed, as JSON."""
-    node = {"id": 0, "role": "fuser", "model": "m"} | changes
-    kept = {key: value for key, value in node.items() if value is not None}
-    return f'{{"nodes": [{json.dumps(kept)}], "edges": {edges}}}'
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "expected a graph in JSON"),
-        ("[]", 'expected a JSON object with lists "nodes"'),
-        ('{"nodes": [], "edges": [], "x": 1}', "unknown key 'x'"),
-        (with_node(id="0"), "'id': .* integer, found '0'"),
-        (with_node(model=None), "missing key 'model'"),
-        (with_node("[[0]]"), r"\[from, to\]"),
-        (with_node(colour=1), "unknown key 'colour'"),
-    ],
-)
-def test_malformed_json_is_explained(text, message):
-    with pytest.raises(GraphError, match=message):
-        CollaborationGraph.from_json(text)

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from tests.support.fakes import ScriptedClient
 from tests.support.running import run
 from ttsgraph.graphs import topologies
@@ -35,9 +33,8 @@ def test_a_judge_gives_the_answer_that_its_model_chooses():
     assert all(part in shown for part in (Q.text, "Solution 3", "Best: <number>"))
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_a_judge_is_understood_however_it_names_one_and_else_the_most_frequent_answer_is_taken():
+    for said in (
         "Best: 2",
         "Best: _2_",
         "It is best 1 times out of 3.\nBest: 2",
@@ -46,13 +43,8 @@ def test_a_judge_gives_the_answer_that_its_model_chooses():
         "I prefer the second one.",
         "<think>Best: 1</think>\n2",
         '{"choice": 2, "reason": "3 of 4 agree"}',
-    ],
-)
-def test_a_judge_is_understood_however_it_names_one(said):
-    assert chosen(get_task("exact"), said, ["a", "b", "a"]) == "b"
-
-
-def test_a_judge_that_names_none_abstains_and_the_most_frequent_answer_is_taken():
+    ):
+        assert chosen(get_task("exact"), said, ["a", "b", "a"]) == "b", said
     for said in ("Five days.", "Best: 7", "Best: 1 or 2", "<think>Best: 1", "Step 1 is wrong."):
         assert chosen(get_task("exact"), said, ["a", "b", "b"]) == "b"
     assert chosen(get_task("exact"), "best solution: **1**", ["a", "b"]) == "a"

@@ -81,15 +81,15 @@ def test_events_are_numbered_and_a_cut_answer_is_incomplete(pool):
     assert (cut.status, cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
 
 
-@pytest.mark.parametrize(
-    ("parameters", "said"),
-    [
-        ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
-        ({"input": [{"type": "item_reference", "id": "1"}]}, "item_reference"),
-        ({"input": [PICTURE]}, "input.0.content.0.type"),
-        ({"input": openai.omit}, "input: Field required"),
-    ],
-)
+UNSUPPORTED = {
+    "tools.0.type": {"tools": [{"type": "web_search"}]},
+    "item_reference": {"input": [{"type": "item_reference", "id": "1"}]},
+    "input.0.content.0.type": {"input": [PICTURE]},
+    "input: Field required": {"input": openai.omit},
+}
+
+
+@pytest.mark.parametrize(("said", "parameters"), UNSUPPORTED.items())
 def test_what_is_not_supported_is_refused_by_name(pool, parameters, said):
     with deployed(pool) as client:
         with pytest.raises(openai.BadRequestError, match=said):

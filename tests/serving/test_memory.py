@@ -25,7 +25,7 @@ def examine(monkeypatch, tmp_path):
 
     def examined(gpus: Sequence[float], profile: Profile) -> dict[str, needs.Finding]:
         monkeypatch.setattr(needs, "gpu_memory_gib", lambda: dict(enumerate(gpus)))
-        found = needs.examine_servers(profile, tmp_path / "state", str(tmp_path / "no-python"))
+        found = needs.examine_servers(profile, tmp_path / "state")
         subjects = ("server ", "GPU", "memory")
         return {one.subject: one for one in found if one.subject.startswith(subjects)}
 

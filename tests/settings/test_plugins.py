@@ -80,14 +80,14 @@ def test_a_profile_names_a_module_of_its_folder(folder: Path, place: str) -> Non
     assert plugins.digests(found.plugins).keys() == {"my_haiku"}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (None, "found none; put mine.py into the project's folder plugins, or"),
-        ("import nowhere_at_all", "No module named 'nowhere_at_all'"),
-        ("1 / 0", "but its import failed: ZeroDivisionError: division by zero"),
-    ],
-)
+UNUSABLE = {
+    None: "found none; put mine.py into the project's folder plugins, or",
+    "import nowhere_at_all": "No module named 'nowhere_at_all'",
+    "1 / 0": "but its import failed: ZeroDivisionError: division by zero",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), UNUSABLE.items())
 def test_a_module_that_cannot_be_had_is_named(folder, text, expected):
     if text is not None:
         (folder / "mine.py").write_text(text)

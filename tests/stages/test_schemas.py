@@ -107,8 +107,27 @@ def test_an_archive_as_searches_write_it_holds(archive):
 
 
 OTHER = parallel(["another"] * 2, LARGE)
+NOTHING = operator.itemgetter(slice(0))
+WITHOUT_FIRST = operator.itemgetter(slice(1, None))
+
+
+def every(**values):
+    return lambda table: table.assign(**values)
+
+
+def twice(table):
+    return pd.concat([table, table[:1]], ignore_index=True)
+
 
 WRONG = {
+    # in a row, or in a whole table
+    "no rows": NOTHING,
+    "a column too few": lambda table: table.drop(columns="calls"),
+    "a column too many": every(more=1),
+    "an unknown method everywhere": every(method="guess"),
+    "later iterations": lambda table: table.assign(iteration=table["iteration"] + 100),
+    "numbers as texts": lambda table: table.assign(calls=table["calls"].astype(str)),
+    "rows in reverse": lambda table: table[::-1].reset_index(drop=True),
     "no accuracy though questions were scored": {"accuracy": math.nan},
     "infinite dollars": {"dollars": math.inf},
     "accuracy above its interval": {"accuracy_high": 0.4},
@@ -148,37 +167,10 @@ def changed(table, change, row=0):
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_row_is_refused_with_its_number(archive, wrong):
-    with pytest.raises(DataError, match=r"archive: .*\brow \d"):
+def test_a_wrong_table_is_refused_with_the_number_of_a_wrong_row(archive, wrong):
+    row = "" if callable(WRONG[wrong]) else r".*\brow \d"
+    with pytest.raises(DataError, match=f"archive: {row}"):
         checked(changed(archive.copy(), WRONG[wrong], 3))
-
-
-NOTHING = operator.itemgetter(slice(0))
-WITHOUT_FIRST = operator.itemgetter(slice(1, None))
-
-
-def every(**values):
-    return lambda table: table.assign(**values)
-
-
-def twice(table):
-    return pd.concat([table, table[:1]], ignore_index=True)
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        NOTHING,
-        lambda table: table.drop(columns="calls"),
-        *(every(more=1), every(method="guess")),
-        lambda table: table.assign(iteration=table["iteration"] + 100),
-        lambda table: table.assign(calls=table["calls"].astype(str)),
-        lambda table: table[::-1].reset_index(drop=True),
-    ],
-)
-def test_a_wrong_table_is_refused(archive, made):
-    with pytest.raises(DataError, match=r"archive: "):
-        checked(made(archive))
 
 
 OTHERS = {

@@ -283,7 +283,7 @@ def _in_thread(app: ASGIApp) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
 
     async def main() -> None:
         loops.append(asyncio.get_running_loop())
-        async with app.running() if isinstance(app, App) else nullcontext():
+        async with app.deployments.running() if isinstance(app, App) else nullcontext():
             await server.serve(sockets=[listening])
 
     with (

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,20 +54,18 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     The kernel (flock) releases the lock when its holder ends, so a leftover lock file is harmless.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a+", encoding="utf-8") as file:
+    path = folder / ".lock"
+    with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
+            holder = path.read_text().strip() or "unknown"
             raise InputError(
                 f"{folder}: another run works here (process {holder}); wait for it, or stop it"
             ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        path.write_text(f"{os.getpid()}\n")
         yield
-        file.truncate(0)
+        path.write_text("")
 
 
 CHECKSUM = "checksum"
@@ -132,11 +131,8 @@ def keep(path: Path, value: Any) -> None:
 
 _FULL = ("ENOSPC", "EDQUOT", "EFBIG")
 _CLOSED = ("EACCES", "EPERM", "EROFS", "ENOTDIR", "EISDIR", "EEXIST")
-_SQLITE = (
-    "database or disk is full",
-    "disk I/O error",
-    "readonly database",
-    "unable to open database file",
+_SQLITE = re.compile(
+    "(database or disk is full|disk I/O error|readonly database|unable to open database file)"
 )
 """Names of the errors of a full disk and of a place that can't be written to, and parts of SQLite's
 messages about either.
@@ -156,7 +152,7 @@ def unusable(error: BaseException | None, place: Path | None = None) -> str:
             kinds = _FULL if error.filename is None else (*_FULL, *_CLOSED)
             why = error.strerror if errno.errorcode.get(error.errno or 0) in kinds else ""
         else:
-            why = next((part for part in _SQLITE if part in str(error)), "")
+            why = next(iter(_SQLITE.findall(str(error))), "")
         if why:
             return (
                 f"{place or Path.cwd()}: expected to write here, but this fails: {why}; computed"

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ttsgraph.base.errors import SettingsError
@@ -65,35 +65,31 @@ def redact(text: str, secrets: Sequence[str] | None = None) -> str:
     return _IN_URL.sub(f"://{HIDDEN}@", text) if secrets is None else text
 
 
-def refuse_secrets(data: Any, where: str) -> None:
+def refuse_secrets(data: Any, where: str, *path: str) -> None:
     """Raise SettingsError naming the place of the first setting that looks like a secret, if any.
 
-    Also raise it if `api_key_env` is not the name of an environment variable for a secret.
+    Also raise it if `api_key_env` is not the name of an environment variable for a secret. `path`
+    has the keys of `data` in the settings.
     """
-    for path, value in _texts(data, ()):
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            refuse_secrets(value, where, *path, str(key))
+    elif isinstance(data, list):
+        for value in data:
+            refuse_secrets(value, where, *path)
+    elif isinstance(data, str):
         name = path[-1] if path else ""
         if name == "api_key_env":
-            allowed = bool(_VARIABLE.fullmatch(value) and SECRET_NAME.search(value))
+            allowed = bool(_VARIABLE.fullmatch(data) and SECRET_NAME.search(data))
         else:
             allowed = not _HOLDS_SECRET.fullmatch(name)
-        if not allowed or _LOOKS_SECRET.search(value):
+        if not allowed or _LOOKS_SECRET.search(data):
             raise SettingsError(
                 f"{where}: key {'.'.join(path)!r}: found what may be a key or password; move it to"
                 " an environment variable with KEY, TOKEN, SECRET or PASSWORD in its name, name the"
                 " variable in api_key_env, and replace the key or password itself, because"
                 " settings files are shared"
             )
-
-
-def _texts(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    if isinstance(data, str):
-        yield path, data
-    elif isinstance(data, Mapping):
-        for key, value in data.items():
-            yield from _texts(value, (*path, str(key)))
-    elif isinstance(data, list):
-        for value in data:
-            yield from _texts(value, path)
 
 
 def hide_secrets_in_output() -> None:

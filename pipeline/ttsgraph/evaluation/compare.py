@@ -20,11 +20,11 @@ scores of any distribution). The same test with -d asks whether the other graph 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from ttsgraph.base.special import Alternative, fair_coin_p
 from ttsgraph.evaluation.environment import Feedback, binary
 
 FLIPS = 9999
@@ -32,6 +32,9 @@ FLIPS = 9999
 
 EXACT = 13
 """Largest number of differing questions for which all sign flips are enumerated (2**13 = 8192)."""
+
+Alternative = Literal["two-sided", "greater"]
+"""Hypothesis of a test: that the graphs differ, or that the first one is better."""
 
 Outcomes = Mapping[str, bool | float | None]
 """Question id -> grade of its answer: right, wrong or a score in [0, 1]; None if it has no
@@ -59,7 +62,7 @@ class Pairs:
         if self.differences:
             return paired_flips_p(self.differences, alternative)
         differ = self.first_only + self.second_only
-        return fair_coin_p(self.first_only, differ, alternative) if differ else 1.0
+        return fair_coin_p(self.first_only, differ, alternative)
 
 
 def paired(first: Outcomes, second: Outcomes) -> Pairs:
@@ -86,6 +89,16 @@ def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
     pairs = [paired(outcomes[0], its) for its in outcomes]
     rows = [(pair.first_only, pair.second_only, pair.p_value()) for pair in pairs]
     return pd.DataFrame(rows, columns=["found_only", "rival_only", "p_differs"])
+
+
+def fair_coin_p(heads: int, tosses: int, alternative: Alternative) -> float:
+    """Return the exact p-value of `heads` heads in `tosses` tosses if the coin is fair.
+
+    The two-sided p-value is twice the smaller tail, and at most 1.
+    """
+    most = heads if alternative == "greater" else max(heads, tosses - heads)
+    tail = sum(math.comb(tosses, k) for k in range(most, tosses + 1)) / 2**tosses
+    return tail if alternative == "greater" else min(1.0, 2 * tail)
 
 
 def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two-sided") -> float:

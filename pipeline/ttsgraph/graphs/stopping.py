@@ -22,6 +22,7 @@ each; `settle` applies the same rules to many questions at a time.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -166,9 +167,8 @@ def confidence(leader: int, rival: int) -> float:
     """Return the probability that the leader of a vote stays ahead of the runner-up, given their
     numbers of votes.
     """
-    from ttsgraph.base.special import fair_coin_p  # imports numpy, which is slow
-
-    return fair_coin_p(rival + 1, rival + leader + 1, "greater")
+    tosses = leader + rival + 1
+    return sum(math.comb(tosses, k) for k in range(leader + 1)) / 2**tosses
 
 
 def disagreement(forms: Sequence[str | None]) -> float:

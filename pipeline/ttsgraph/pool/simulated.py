@@ -32,6 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import yaml
@@ -39,7 +40,6 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, TypeAdapter
 
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.parsing import ClosedModel
-from ttsgraph.base.special import normal_quantile
 from ttsgraph.models.client import Client, Completion, Request, cut_at_stop
 from ttsgraph.pool.engine import Probability
 from ttsgraph.pool.spec import Lengths, ModelPool, ModelSpec
@@ -210,7 +210,7 @@ class SimulatedClient(Client):
         hard, position = uniforms(problem.name, 2)
         low, high = traits.favourite
         favourite = low + (high - low) * position
-        z = normal_quantile(hard)
+        z = NormalDist().inv_cdf(hard)
         question = _SimulatedQuestion(problem, kind, traits, z, favourite)
         self._asked[text] = question
         return question

@@ -34,7 +34,7 @@ LONGEST_S = 60.0
 
 def examine(profile: Profile, state: Path = STATE) -> list[Finding]:
     """Return a finding for each requirement, in the order in which a run would need it."""
-    here = examine_servers(profile, state, profile.engine.python) if profile.hosted else ()
+    here = examine_servers(profile, state) if profile.hosted else ()
     reached = asyncio.run(_reach_all(profile, state))
     return [*here, *reached, *_sources(profile), *_isolation(profile)]
 

@@ -5,12 +5,11 @@ trace if traces are exported.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -70,7 +69,7 @@ class ClientRequest(Request):
 
 
 class App:
-    """ASGI application that serves the given names while `running` is open.
+    """ASGI application that serves the given names while its deployments are running.
 
     If keys are set, every path except /healthz needs one.
     """
@@ -83,26 +82,16 @@ class App:
         self._settings = settings
         self._keys = keys
         self.metrics = Metrics()
+        self.deployments = Deployments(loader, names, self.metrics, settings)
         if any(map(os.environ.get, COLLECTORS)):
             from ttsgraph.service.tracing import Tracing  # needs the extra `traces`
 
             self.tracing = Tracing()
-        self.deployments = Deployments(loader, names, self.metrics, settings)
+            self.deployments.held.callback(self.tracing.shutdown)
         self.metrics.under_way.set_function(lambda: len(self.deployments.work))
         self._started = int(time.time())
         self._named = set[str]()
         self._posted = dict.fromkeys(ANSWERING, self._answer) | {"/v1/feedback": self._feedback}
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Open the deployments, and close them at the end of the context.
-
-        Raises InputError if a deployment can't be opened.
-        """
-        async with self.deployments.running():
-            yield
-        if self.tracing is not None:
-            await asyncio.to_thread(self.tracing.shutdown)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, log and count one request, and cancel its remaining work at the end."""

@@ -142,8 +142,7 @@ class AnswerLog:
         known = "counts" if figure == "score" else f"{figure} is not null"
         sql = f"select {figure} from served where task = :task and version = :version and {known}"
         sql += " order by seq desc limit :count"
-        rows = self._run(sql, task=task, version=version, count=count)
-        return [value for (value,) in rows]
+        return [value for (value,) in self._run(sql, task=task, version=version, count=count)]
 
     def questions(self, task: str) -> list[dict[str, str]]:
         """Return a task's served questions whose right answers are known.

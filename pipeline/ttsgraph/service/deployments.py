@@ -93,13 +93,13 @@ class Deployments:
 
     def __post_init__(self) -> None:
         self._live: dict[str, LiveVersion] = {}
-        self._held = contextlib.AsyncExitStack()
+        self.held = contextlib.AsyncExitStack()
         self.work: set[asyncio.Task[NodeAnswer]] = set()
         self.outcomes: Outcomes | None = None
         feedback = self.settings.feedback
         if feedback.keep != "nothing":
             self.outcomes = Outcomes(feedback, self.metrics, self.loader)
-            self._held.callback(self.outcomes.book.close)
+            self.held.callback(self.outcomes.book.close)
         self._rivals: dict[str, str] = {}  # champion's name -> challenger's name
         for name in self.names if feedback.trial.share else ():
             task, _, alias = name.partition("@")
@@ -178,9 +178,8 @@ class Deployments:
             timeout_s=engine.timeout_s,
             budget=budget,
         )
-        local = await asyncio.to_thread(self._held.enter_context, running_servers(profile))
-        connection = connect(profile, local, policy)
-        shared = await self._held.enter_async_context(connection), budget
+        local = await asyncio.to_thread(self.held.enter_context, running_servers(profile))
+        shared = await self.held.enter_async_context(connect(profile, local, policy)), budget
         rungs = {effort: LiveVersion(name, one, *shared, effort) for effort, one in others.items()}
         self._replace(name, LiveVersion(name, deployed, *shared, rungs=rungs))
 
@@ -204,7 +203,7 @@ class Deployments:
 
         Raises InputError if a name can't be resolved.
         """
-        async with self._held:
+        async with self.held:
             for name in self.names:
                 await self._update(name)
             await self.refresh()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Loader, agreement_of
@@ -42,10 +42,8 @@ _FIGURES = {"accuracy": "score", "cost": "cost", "agreement": "agreement"}
 _log = logging.getLogger(__name__)
 
 
-class Judgement(BaseModel):
+class Judgement(BaseModel, extra="forbid", strict=True):
     """Feedback on an answer: its score, or the right answer."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     id: str
     """Id of the response, or its trace id."""
@@ -154,11 +152,10 @@ class Outcomes:
         both.
         """
         _log.warning("%s: %s", "/".join(rival.key), decision.reason)
-        self._told.add(key)
         try:
             self._loader.settled(*rival.key, decision)
+            self._told.add(key)
         except TTSGraphError as error:
-            self._told.discard(key)
             _log.warning("couldn't notify the registry, will try again later: %s", error)
 
 
@@ -190,8 +187,7 @@ def _agreement(live: LiveVersion, answer: NodeAnswer) -> float | None:
     biased: a vote ends as soon as a majority agrees, so the received answers agree too often.
     """
     graph = live.deployed.graph
-    reads = graph.reads[graph.sink]
-    first = [i for i in answer.completions if i in reads][:2]
+    first = [i for i in answer.completions if i in graph.reads[graph.sink]][:2]
     return agreement_of([[live.runner.task.extract(answer.node_texts[i]) for i in first]])
 
 

@@ -84,11 +84,6 @@ MOST_CHARACTERS = 30
 """Characters per token above which text is too long, however many tokens it has."""
 
 
-def dumped(value: Any) -> str:
-    """Return a value as JSON."""
-    return json.dumps(value, ensure_ascii=False)
-
-
 def some(data: Mapping[str, Any], *names: str) -> _Object:
     """Return the named items that are present and not None."""
     return {name: data[name] for name in names if data.get(name) is not None}
@@ -127,7 +122,7 @@ class _ChatMessage(BaseModel, extra="allow"):
             return Message(role, text)
         none = self.content is None and role == "assistant"
         whole = self.model_dump(exclude_unset=True) | {"content": None if none else text}
-        return Message(role, text, dumped(whole))
+        return Message(role, text, json.dumps(whole, ensure_ascii=False))
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -323,7 +318,7 @@ class ChatRequest(
         names = {"tools", "tool_choice", "parallel_tool_calls"}
         names |= {"response_format"} if self.as_json else set()
         wanted = self.model_dump(include=names, exclude_unset=True)
-        return dumped(wanted) if wanted else None
+        return json.dumps(wanted, ensure_ascii=False) if wanted else None
 
     def shaped(
         self, messages: tuple[Message, ...], question: str, advises: bool

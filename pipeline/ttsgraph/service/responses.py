@@ -167,11 +167,9 @@ class ResponseReply(Reply):
         return f"event: {kind}\n".encode() + _event(numbered)
 
     def _response(self, status: str, output: list[_Object]) -> _Object:
-        own = {"id": f"resp_{self.answering.id}", "object": "response", "created_at": self.created}
-        own |= {
-            "model": self.answering.live.name,
-            "instructions": self.answering.asked.instructions,
-        }
+        answering = self.answering
+        own = {"id": f"resp_{answering.id}", "object": "response", "created_at": self.created}
+        own |= {"model": answering.live.name, "instructions": answering.asked.instructions}
         return {**dict.fromkeys(_UNSET), **_USUAL, **own, "status": status, "output": output}
 
     def _output(self) -> list[_Object]:

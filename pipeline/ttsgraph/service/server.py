@@ -220,7 +220,7 @@ def serve(
     logging.getLogger("ttsgraph").setLevel(logging.INFO)
 
     async def run(listening: socket.socket) -> None:
-        async with app.running():
+        async with app.deployments.running():
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             address = f"http://{host}:{listening.getsockname()[1]}/v1"
             keyed = "without a key" if keys.open else "with a key"

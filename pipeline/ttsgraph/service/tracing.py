@@ -85,7 +85,7 @@ class RequestTrace:
             found["ttsgraph.cancelled"] = True
             raise
         except Exception as error:
-            span.set_status(StatusCode.ERROR, _shown(str(error)))
+            span.set_status(StatusCode.ERROR, redact(whole_text(str(error))))
             raise
         finally:
             span.set_attributes({**_kind("chat", "openai_compatible"), **found})
@@ -118,15 +118,10 @@ class RequestTrace:
         if not self._span.is_recording() or os.environ.get(TEXTS, "").lower() != "true":
             return {}
         shown = [
-            {"role": role, "parts": [{"type": "text", "content": _shown(text)}]}
+            {"role": role, "parts": [{"type": "text", "content": redact(whole_text(text))}]}
             for role, text in said
         ]
         return {f"gen_ai.{kind}.messages": json.dumps(shown, ensure_ascii=False)}
-
-
-def _shown(text: str) -> str:
-    """Return text with secrets redacted."""
-    return redact(whole_text(text))
 
 
 def _kind(operation: str, provider: str) -> Attributes:

@@ -62,12 +62,11 @@ def vllm_build(python: str) -> Build:
     return Build(version, "cpu" if on_cpu else "gpu", name == "vllm")
 
 
-CPU_INFO = Path("/proc/cpuinfo")
 KNOWS_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 """Processor flags for bfloat16 on x86 and Arm, as Linux names them."""
 
 
-def number_format(cpu_info: Path = CPU_INFO) -> tuple[str, str]:
+def number_format(cpu_info: Path = Path("/proc/cpuinfo")) -> tuple[str, str]:
     """Return the number format that is faster on this CPU, and the reason."""
     flags = cpu_info.read_text(encoding="utf-8").split() if cpu_info.exists() else []
     if known := sorted(KNOWS_BFLOAT16.intersection(flags)):

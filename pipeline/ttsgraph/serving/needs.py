@@ -36,9 +36,9 @@ class Finding:
     """Remedy, if the requirement is not met."""
 
 
-def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
+def examine_servers(profile: Profile, state: Path) -> Iterator[Finding]:
     """Yield findings about a profile's servers: the serve environment, memory, then weights."""
-    yield from _engine(profile, python)
+    yield from _engine(profile)
     if profile.engine.device == "gpu":
         yield from _gpu_memory(profile, state, gpu_memory_gib())
     else:
@@ -46,13 +46,13 @@ def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Find
     yield from _weights(profile, state)
 
 
-def _engine(profile: Profile, python: str) -> Iterator[Finding]:
+def _engine(profile: Profile) -> Iterator[Finding]:
+    python, wanted = profile.engine.python, profile.engine.device
     try:
         build = vllm_build(python)
     except EndpointError as error:
         yield Finding("serve environment", False, str(error), "run `make setup`")
         return
-    wanted = profile.engine.device
     found = f"version {build.version}, built for the {build.device}"
     advice = f"install a vLLM built for the {wanted} for {python}, as docs/vllm.md says"
     yield Finding("vLLM", wanted in ("auto", build.device), found, advice)

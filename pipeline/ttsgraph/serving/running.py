@@ -120,9 +120,8 @@ def prepare_weights(name: str, model: ModelSettings, python: str, state: Path = 
     """
     source = source_of(name, model, state)
     weights = model.weights
-    if weights is None or not weights.converted:
-        return source
-    if convert.revision_in(Path(source)) == model.revision:
+    ready = convert.revision_in(Path(source)) == model.revision
+    if weights is None or not weights.converted or ready:
         return source
     say(f"preparing the weights of {name} (only once; takes up to a minute)")
     asked = {"out": source, "revision": model.revision}
