@@ -12,7 +12,7 @@ the budget, with a margin, on all questions with known texts, including held-out
 make the cost on new questions more certain.
 
 A route is learned only if the text predicts scores better than by chance, and if the route's
-expected score exceeds the score of every candidate that costs no more. It is not compared with a
+expected score exceeds the score of every candidate within the budget. It is not compared with a
 split of two candidates by a hash of the question: where the text predicts anything, a route is
 expected to be better than a split at the same cost, by an amount that few questions can't show.
 """
@@ -199,7 +199,9 @@ class Learner:
     def route(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
     ) -> FittedRoute | None:
-        """Return a route over some of B candidates; None if no route beats all of them.
+        """Return a route over some of B candidates; None if no route beats those of them that are
+        within the limit.
+
         `scores` and `costs` (n, B) are the candidates' scores and costs on n questions; the score
         is NaN if the candidate was not asked the question. `limit` bounds the mean cost of a
         question.
@@ -216,7 +218,7 @@ class Learner:
             kept = [k for k in chosen if (sent == k).mean() >= LEAST_SHARE]
             if len(kept) < 2:
                 return None
-        if _mean(fit.expected[fit.asked], sent[fit.asked]) < fit.plain(sent) + LEAST_GAIN:
+        if _mean(fit.expected[fit.asked], sent[fit.asked]) < fit.best_alone(limit) + LEAST_GAIN:
             return None
         router, value = fit.learnt(chosen, price, sent)
         return FittedRoute(router, tuple(able[chosen].tolist()), value, _mean(fit.costs, sent))
@@ -277,13 +279,13 @@ class Fit:
             low, high = (low, middle) if within(by(middle)) else (middle, high)
         return high, by(high)
 
-    def plain(self, sent: IntArray) -> float:
+    def best_alone(self, limit: float) -> float:
         """Return the best mean predicted score, on the questions that were asked, of a candidate
-        that costs no more than this route; 0 if there is none.
+        whose mean cost is within the limit; 0 if there is none.
         """
         means = self.expected[self.asked].mean(axis=0)
-        costs = _rounded(self.costs[self.asked].mean(axis=0))
-        return float(max(means[costs <= _mean(self.costs, sent)], default=0.0))
+        affordable = self.costs[self.asked].mean(axis=0) <= limit * (1 + 1e-9)
+        return float(max(means[affordable], default=0.0))
 
     def learnt(self, chosen: Sequence[int], price: float, sent: IntArray) -> tuple[Router, float]:
         """Return the router to the chosen candidates and its score, learned on all questions that
