@@ -199,8 +199,8 @@ class Learner:
     def route(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
     ) -> FittedRoute | None:
-        """Return a route over some of B candidates; None if no route beats those of them that are
-        within the limit.
+        """Return a route over some of B candidates; None if no route beats every candidate within
+        the limit.
 
         `scores` and `costs` (n, B) are the candidates' scores and costs on n questions; the score
         is NaN if the candidate was not asked the question. `limit` bounds the mean cost of a
