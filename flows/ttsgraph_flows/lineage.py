@@ -34,6 +34,8 @@ from ttsgraph_flows.tracking import HISTORY
 Manifest = Mapping[str, Mapping[str, str]]
 """Map from a producer to the digests of its items, by path or name."""
 
+_MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
+
 VERSION = "version"
 MODEL = "model/"
 """Keys for the version's own data: the producer, and the prefix of its logged model's files."""
@@ -265,7 +267,7 @@ def seal(known: Registry, version: Version, files: Manifest, runs: Iterable[str]
 def manifest_of(version: Version) -> Manifest:
     """Return a version's manifest, or an empty one if it is missing or damaged."""
     with suppress(ValueError):
-        return TypeAdapter(Manifest).validate_json(version.tags.get(registry.MANIFEST, ""))
+        return _MANIFEST.validate_json(version.tags.get(registry.MANIFEST, ""))
     return {}
 
 
@@ -301,10 +303,8 @@ def _version_digests(known: Registry, version: Version) -> dict[str, str]:
     files.pop("registered_model_meta", None)  # MLflow adds this file to a downloaded model
     code = {path: files.pop(path) for path in [*files] if path.startswith(CODE)}
     files[CODE] = digest(code)
-    tags = {
-        f"tags/{key}": sha256(version.tags[key])
-        for key in version.tags.keys() - {*registry.DECIDED}
-    }
+    kept = version.tags.keys() - {*registry.DECIDED}
+    tags = {f"tags/{key}": sha256(version.tags[key]) for key in kept}
     return {MODEL + path: value for path, value in files.items()} | tags
 
 

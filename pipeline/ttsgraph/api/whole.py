@@ -149,6 +149,10 @@ async def search_whole(
     project = Project(profile, task, seed, Folder.temporary())
     project.folder.write("questions", questions_table(questions))
     with project_account(state).metered(profile.limits, publish) as meter:
+
+        def spent() -> Expense:
+            return meter.spent - meter.before
+
         calls: dict[str, Call] = {}
         agent = acting.uses_agent or not profile.init.contest.enabled
         async with asking(project, meter, calls, say, agent, state, client) as models:
@@ -161,13 +165,12 @@ async def search_whole(
             project = _after_profile(project, team)
             asked.environment.pool = project.profile.model_pool(task)
             await steps.started(project, asked)
-            await steps.search(project, method)(asked, lambda: meter.spent - meter.before, publish)
+            await steps.search(project, method)(asked, spent, publish)
             more = [] if team is None else [team]
             tested = await final.evaluate(project, method, more, thorough=False)(asked)
     arms = arms_of(tested, project.profile.cost_model(task))
     choice = choose(arms, profile.deploy.margin)
-    spent = meter.spent - meter.before
-    return WholeSearch(project, method, tested, arms, choice, spent, len(calls))
+    return WholeSearch(project, method, tested, arms, choice, spent(), len(calls))
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:

@@ -1,8 +1,9 @@
-"""Special functions on numbers or numpy arrays.
+"""Special functions on numbers or numpy arrays, and the tail of a fair coin.
 
 They are implemented here because SciPy would make up more than half of a plain installation.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -22,3 +23,8 @@ def logit(p: Any) -> FloatArray:
     p = np.asarray(p, dtype=float)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def fair_coin_tail(heads: int, tosses: int) -> float:
+    """Return the probability of at least `heads` heads in `tosses` tosses of a fair coin."""
+    return sum(math.comb(tosses, k) for k in range(heads, tosses + 1)) / 2**tosses

@@ -25,6 +25,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from ttsgraph.base.special import fair_coin_tail
 from ttsgraph.evaluation.environment import Feedback, binary
 
 FLIPS = 9999
@@ -97,7 +98,7 @@ def fair_coin_p(heads: int, tosses: int, alternative: Alternative) -> float:
     The two-sided p-value is twice the smaller tail, and at most 1.
     """
     most = heads if alternative == "greater" else max(heads, tosses - heads)
-    tail = sum(math.comb(tosses, k) for k in range(most, tosses + 1)) / 2**tosses
+    tail = fair_coin_tail(most, tosses)
     return tail if alternative == "greater" else min(1.0, 2 * tail)
 
 

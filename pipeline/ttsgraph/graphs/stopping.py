@@ -22,7 +22,6 @@ each; `settle` applies the same rules to many questions at a time.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -167,8 +166,9 @@ def confidence(leader: int, rival: int) -> float:
     """Return the probability that the leader of a vote stays ahead of the runner-up, given their
     numbers of votes.
     """
-    tosses = leader + rival + 1
-    return sum(math.comb(tosses, k) for k in range(leader + 1)) / 2**tosses
+    from ttsgraph.base.special import fair_coin_tail  # imports numpy, which is slow
+
+    return fair_coin_tail(rival + 1, rival + leader + 1)
 
 
 def disagreement(forms: Sequence[str | None]) -> float:

@@ -284,7 +284,8 @@ class Fit:
         whose mean cost is within the limit; 0 if there is none.
         """
         means = self.expected[self.asked].mean(axis=0)
-        affordable = self.costs[self.asked].mean(axis=0) <= limit * (1 + 1e-9)
+        costs = map(rounding.rounded, self.costs[self.asked].mean(axis=0).tolist())
+        affordable = [cost <= rounding.rounded(limit) for cost in costs]
         return float(max(means[affordable], default=0.0))
 
     def learnt(self, chosen: Sequence[int], price: float, sent: IntArray) -> tuple[Router, float]:
