@@ -93,9 +93,9 @@ def _one_line(kind: Any, error: ValidationError) -> str:
 
 def _suggestion(kind: Any, location: tuple[int | str, ...]) -> str:
     """Return ", did you mean ...?" with the closest key of all settings, or "" if none is close."""
-    keys = {name for model in sections(kind) for name in model.model_fields}
-    keys.discard(str(location[-1]))  # the same key may be valid in another section
-    close = difflib.get_close_matches(str(location[-1]), sorted(keys), n=1)
+    given = str(location[-1])  # it may be valid in another section
+    keys = {name for model in sections(kind) for name in model.model_fields} - {given}
+    close = difflib.get_close_matches(given, sorted(keys), n=1)
     return f", did you mean {close[0]!r}?" if close else ""
 
 

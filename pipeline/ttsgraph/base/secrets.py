@@ -79,10 +79,8 @@ def refuse_secrets(data: Any, where: str, *path: str) -> None:
             refuse_secrets(value, where, *path)
     elif isinstance(data, str):
         name = path[-1] if path else ""
-        if name == "api_key_env":
-            allowed = bool(_VARIABLE.fullmatch(data) and SECRET_NAME.search(data))
-        else:
-            allowed = not _HOLDS_SECRET.fullmatch(name)
+        of_secret = _VARIABLE.fullmatch(data) and SECRET_NAME.search(data)
+        allowed = of_secret if name == "api_key_env" else not _HOLDS_SECRET.fullmatch(name)
         if not allowed or _LOOKS_SECRET.search(data):
             raise SettingsError(
                 f"{where}: key {'.'.join(path)!r}: found what may be a key or password; move it to"

@@ -10,9 +10,8 @@ def home() -> Path:
     folder. Experiments thus share the project's call cache, spending, models and MLflow database,
     which outlast the copy.
     """
-    here = Path.cwd()
     # DVC copies the project into this folder for an experiment outside the working tree.
-    copies = (folder for folder in here.parents if folder.parts[-3:] == (".dvc", "tmp", "exps"))
+    copies = (each for each in Path.cwd().parents if each.parts[-3:] == (".dvc", "tmp", "exps"))
     return next((folder.parents[2] for folder in copies), Path())
 
 

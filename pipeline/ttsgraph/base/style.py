@@ -6,19 +6,7 @@ both themes (`in_both_themes`), other files only the light theme (`fixed`).
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
-TONES = {
-    "page": ("#ffffff", "#14181d"),
-    "raised": ("#f5f6f4", "#1c2229"),
-    "ink": ("#1b1f24", "#e8eaed"),
-    "quiet": ("#5b636d", "#a3acb7"),
-    "line": ("#dcdfdc", "#343c46"),
-    "accent": ("#0365a3", "#8fb4f5"),
-    "warn": ("#b54300", "#f0a06c"),
-    "warn-back": ("#fdf1e7", "#2c2118"),
-}
 SERIES = (
     ("#0365a3", "#7389d6"),
     ("#b54300", "#ea7c3c"),
@@ -28,7 +16,16 @@ SERIES = (
     ("#4990ff", "#a4d2fc"),
     ("#4c4c4c", "#ced2d0"),
 )
-COLOURS = TONES | {f"series-{k}": pair for k, pair in enumerate(SERIES)}
+COLOURS = {
+    "page": ("#ffffff", "#14181d"),
+    "raised": ("#f5f6f4", "#1c2229"),
+    "ink": ("#1b1f24", "#e8eaed"),
+    "quiet": ("#5b636d", "#a3acb7"),
+    "line": ("#dcdfdc", "#343c46"),
+    "accent": ("#0365a3", "#8fb4f5"),
+    "warn": ("#b54300", "#f0a06c"),
+    "warn-back": ("#fdf1e7", "#2c2118"),
+} | {f"series-{k}": pair for k, pair in enumerate(SERIES)}
 """Light and dark colour of each CSS variable."""
 
 _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
@@ -58,25 +55,3 @@ def in_both_themes(svg: str) -> str:
     dark_rules = f"@media (prefers-color-scheme: dark){{svg[data-themes]{{{''.join(rules)}}}}}"
     picture, _, after = fixed(svg).replace("<svg", "<svg data-themes=''", 1).rpartition("</svg>")
     return f"{picture}<style>{dark_rules}</style></svg>{after}"
-
-
-_GUIDE = {
-    "labelColor": "var(--quiet)",
-    "titleColor": "var(--ink)",
-    "labelFontSize": 12,
-    "titleFontSize": 12,
-    "titleFontWeight": 500,
-}
-_LINES = dict.fromkeys(("domainColor", "tickColor"), "var(--quiet)") | {"gridColor": "var(--line)"}
-_KEYS = {"orient": "bottom", "columns": 2, "symbolSize": 80, "symbolOpacity": 1, "labelLimit": 150}
-PLOTS: Mapping[str, Any] = {
-    "font": "sans-serif",
-    "view": {"stroke": None},
-    "axis": {**_GUIDE, **_LINES, "titlePadding": 10, "labelLimit": 170},
-    "legend": {**_GUIDE, **_KEYS},
-    "title": {"anchor": "start", "color": "var(--ink)", "fontSize": 13}
-    | {"subtitleColor": "var(--warn)", "subtitleFontSize": 12},
-    "text": {"color": "var(--ink)", "fontSize": 12},
-    "rule": {"color": "var(--quiet)"},
-}
-"""Vega-Lite configuration that all plots share."""

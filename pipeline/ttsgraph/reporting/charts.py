@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
+import yaml
 
-from ttsgraph.base.style import PLOTS
 from ttsgraph.reporting.figures import Row, TableSource
 from ttsgraph.reporting.units import unit_of
 
@@ -44,7 +45,8 @@ def chart_svg(chart: Chart, simulated: bool) -> str:
     import vl_convert  # slow to import
 
     title = {"text": chart.title} | ({"subtitle": "simulated"} if simulated else {})
-    look = {"config": PLOTS, "background": "var(--page)", "title": title}
+    config = yaml.safe_load(Path(__file__).with_name("plots.yaml").read_text())
+    look = {"config": config, "background": "var(--page)", "title": title}
     return str(vl_convert.vegalite_to_svg(chart.spec | look))
 
 
