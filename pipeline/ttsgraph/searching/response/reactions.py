@@ -22,8 +22,9 @@ from ttsgraph.searching.response.evidence import BLANK, FORMS, Rows
 CASES = 3
 ALL_WRONG, MIXED, ALL_RIGHT = range(CASES)
 TERMS = 5
+REVISED, ALONE = 3, 4
 """Number of terms of a case: intercept, log of the number of inputs, number of inputs, revisions,
-and log odds of a single call.
+and log odds of a single call; and the indices of the last two terms.
 """
 
 SHARE = CASES * TERMS
@@ -75,23 +76,15 @@ class Reactions:
         inputs (d, C), the log odds of a single call (C,), and the index of a posterior draw (C,).
         """
         table = self.coefficients
-        count = len(inputs)
         case, right = _case(inputs)
         first = TERMS * np.arange(CASES)
-        base = (
-            table[:, first]
-            + table[:, first + 1] * math.log(count)
-            + table[:, first + 2] * count / 8
-            + table[:, first + 3] * (level - 1)
-            + table[:, SHARED + CASES * model + np.arange(CASES)]
-        )
-        odds = base[sample, case] + table[:, first + 4][sample, case] * alone
+        shared = sum(table[:, first + k] * term for k, term in enumerate(_terms(inputs, level)))
+        base = shared + table[:, SHARED + CASES * model + np.arange(CASES)]
+        odds = base[sample, case] + table[:, first + ALONE][sample, case] * alone
         mixed = np.flatnonzero(case == MIXED)
-        if len(mixed):
-            share, plurality = _mixture(inputs[:, mixed], right[mixed])
-            odds[mixed] += (
-                table[sample[mixed], SHARE] * share + table[sample[mixed], PLURALITY] * plurality
-            )
+        share, plurality = _mixture(inputs[:, mixed], right[mixed])
+        which = sample[mixed]
+        odds[mixed] += table[which, SHARE] * share + table[which, PLURALITY] * plurality
         return np.asarray(odds)
 
 
@@ -161,16 +154,13 @@ def _mode(
             np.logaddexp(0.0, odds).sum() - right @ odds + 0.5 * precision @ (beta - mean) ** 2
         )
 
-    def gradient(beta: FloatArray) -> FloatArray:
-        return np.asarray(features.T @ (expit(features @ beta) - right) + precision * (beta - mean))
-
     def hessian(beta: FloatArray) -> FloatArray:
         p = expit(features @ beta)
         return np.asarray((features * (p * (1 - p))[:, None]).T @ features + np.diag(precision))
 
     beta = mean
     for _ in range(MOST_STEPS):
-        slope = gradient(beta)
+        slope = features.T @ (expit(features @ beta) - right) + precision * (beta - mean)
         if np.linalg.norm(slope) <= CLOSE:
             break
         step = np.linalg.solve(hessian(beta), slope)
@@ -189,17 +179,19 @@ def _prior(models: int) -> tuple[FloatArray, FloatArray]:
     (insight 2).
     """
     mean = np.zeros(SHARED + CASES * models)
-    spread = np.full(SHARED + CASES * models, 0.6)
-    for case, (level, alone, further) in enumerate(
-        ((-2.5, 0.5, FURTHER), (0.0, 0.0, FURTHER / 2), (2.5, 0.3, FURTHER / 2))
-    ):
-        mean[TERMS * case] = level
-        mean[TERMS * case + 4] = alone
-        mean[TERMS * case + 3] = further
-        spread[TERMS * case : TERMS * case + TERMS] = 1.0, 0.4, 0.5, 0.4, 0.5
+    by_case = mean[: CASES * TERMS].reshape(CASES, TERMS)  # a view
+    by_case[:, 0] = -2.5, 0.0, 2.5
+    by_case[:, REVISED] = FURTHER, FURTHER / 2, FURTHER / 2
+    by_case[:, ALONE] = 0.5, 0.0, 0.3
     mean[SHARE] = 1.0
-    spread[[SHARE, PLURALITY]] = 0.5
-    return mean, spread**-2
+    spread = [*(1.0, 0.4, 0.5, 0.4, 0.5) * CASES, 0.5, 0.5, *[0.6] * (CASES * models)]
+    return mean, np.array(spread) ** -2
+
+
+def _terms(inputs: IntArray, level: int) -> tuple[float, ...]:
+    """Return the terms that are equal for all calls of a node with d inputs (d, n)."""
+    count = len(inputs)
+    return 1.0, math.log(count), count / 8, level - 1.0
 
 
 def _case(inputs: IntArray) -> tuple[IntArray, IntArray]:
@@ -216,11 +208,7 @@ def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]
     1, 0 or -1 if right inputs are more frequent than, as frequent as, or less frequent than the
     most frequent wrong form.
     """
-    rival = (
-        np.max([(inputs == form).sum(axis=0) for form in range(1, FORMS)], axis=0)
-        if len(inputs) > 2
-        else np.ones(len(right))
-    )
+    rival = np.max([(inputs == form).sum(axis=0) for form in range(1, FORMS)], axis=0)
     wrong = (inputs > 0).sum(axis=0)
     return np.log((right + 0.5) / (wrong + 0.5)), np.sign(right - rival)
 
@@ -228,16 +216,12 @@ def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]
 def _features(row: Rows, model: int, draws: Draws) -> FloatArray:
     """Return the features (n, F) of a node's n calls, for F coefficients."""
     case, right = _case(row.inputs)
-    count = len(row.inputs)
-    n = len(case)
-    alone = logit(draws.expected[model][row.questions])
-    same = np.tile([1.0, math.log(count), count / 8, row.level - 1.0], (n, 1))
-    terms = np.column_stack([same, alone])
-    found = np.zeros((n, SHARED + CASES * len(draws.models)))
-    for k in range(CASES):
-        inside = case == k
-        found[inside, TERMS * k : TERMS * (k + 1)] = terms[inside]
-        found[inside, SHARED + CASES * model + k] = 1.0
+    found = np.zeros((len(case), SHARED + CASES * len(draws.models)))
+    every = np.arange(len(case))
+    for k, term in enumerate(_terms(row.inputs, row.level)):
+        found[every, TERMS * case + k] = term
+    found[every, TERMS * case + ALONE] = logit(draws.expected[model][row.questions])
+    found[every, SHARED + CASES * model + case] = 1.0
     mixed = case == MIXED
     found[mixed, SHARE], found[mixed, PLURALITY] = _mixture(row.inputs[:, mixed], right[mixed])
     return found
