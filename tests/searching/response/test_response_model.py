@@ -71,7 +71,7 @@ def test_of_simulated_models_all_that_is_estimated_is_near_the_truth():
     # Of c one of three draws is an old one.
     assert draws.novelty[2] == pytest.approx(2, rel=0.2)
     # Wrong forms are drawn as often as they were seen.
-    forms = wrong_form(draws, np.repeat(np.arange(2000), 9), rng.random(18_000))
+    forms = wrong_form(np.repeat(draws.wrong, 9, axis=0).T, rng.random(18_000))
     assert (forms == 1).mean() == pytest.approx(0.5, abs=0.1)
     assert (forms > 0).all()
 

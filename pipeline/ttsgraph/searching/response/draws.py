@@ -201,20 +201,11 @@ def _wrong_forms(counts: FloatArray) -> FloatArray:
     return shares.cumsum(axis=1)
 
 
-def wrong_form(draws: Draws, questions: IntArray, uniform: FloatArray) -> IntArray:
-    """Return a wrong form (C,) for each of these C questions, given C uniform random numbers."""
-    return _form_at(draws.wrong[questions].T, uniform)
-
-
-def _form_at(table: FloatArray, uniform: FloatArray) -> IntArray:
-    """Return for each of C columns the form whose interval of the cumulative shares (FORMS, C)
-    contains the column's uniform random number (C,).
+def wrong_form(shares: FloatArray, uniform: FloatArray) -> IntArray:
+    """Return for each of C columns the wrong form whose interval of the cumulative shares (FORMS,
+    C) contains the column's uniform random number (C,).
     """
-    at = uniform * table[-1]
-    passed = np.zeros(len(at), dtype=np.intp)
-    for shares in table:
-        passed += at >= shares
-    return np.clip(passed, 1, FORMS - 1)
+    return np.clip((uniform * shares[-1] >= shares).sum(axis=0), 1, FORMS - 1)
 
 
 def sample_passing(passed: IntArray, questions: IntArray, rng: np.random.Generator) -> BoolArray:
@@ -224,11 +215,9 @@ def sample_passing(passed: IntArray, questions: IntArray, rng: np.random.Generat
     passes at the average rate of right or of wrong answers; a class with checked answers passes
     nearly at their rate.
     """
-    by_class = passed.sum(axis=1)
-    right = by_class[:, :1].sum(axis=1)
-    wrong = by_class[:, 1:].sum(axis=1)
-    usual = np.full(FORMS, (wrong[0] + 1) / (wrong[1] + 4))
-    usual[0] = (right[0] + 3) / (right[1] + 4)
+    passes, checked = passed.sum(axis=1)
+    usual = np.full(FORMS, (passes[1:].sum() + 1) / (checked[1:].sum() + 4))
+    usual[0] = (passes[0] + 3) / (checked[0] + 4)
     share = (passed[0] + PASSING_PRIOR * usual) / (passed[1] + PASSING_PRIOR)
     return np.asarray(rng.random((FORMS, len(questions))) < share[questions].T)
 
@@ -240,33 +229,30 @@ def sample_draws(
     a greedy model always repeats its first draw. Each draw may be unreadable.
     """
     columns = len(questions)
-    seen = draws.seen[model][:, questions]
-    urn = np.zeros((len(seen) + most, columns), dtype=np.intp)
-    held = np.zeros(columns, dtype=np.intp)
     every = np.arange(columns)
-    for row in seen:
-        there: BoolArray = row >= 0
-        urn[held[there], every[there]] = row[there]
-        held = held + there
-    readable = (seen >= 0).any(axis=0)
-    expected = np.where(readable, draws.others[model][questions], draws.expected[model][questions])
+    seen = draws.seen[model][:, questions]
+    # The urn of a question holds its readable draws, on top of rows for the draws to come.
+    held = (seen >= 0).sum(axis=0)
+    urn = np.zeros((len(seen) + most, columns), dtype=np.intp)
+    urn[: len(seen)] = np.take_along_axis(seen, np.argsort(seen < 0, axis=0, kind="stable"), 0)
+    expected = np.where(held > 0, draws.others[model][questions], draws.expected[model][questions])
     known_blank = draws.blank[model][questions]
     weight = (seen != UNKNOWN).sum(axis=0) + draws.steady[model]
     share = rng.beta(np.maximum(known_blank * weight, 1e-9), (1 - known_blank) * weight + 1e-9)
     novelty = draws.novelty[model]
-    table = np.ascontiguousarray(draws.wrong[questions].T)
+    shares = np.ascontiguousarray(draws.wrong[questions].T)
     found = np.zeros((most, columns), dtype=np.intp)
     for k in range(most):
         uniform = rng.random((5, columns))
         fresh = (held == 0) | ((uniform[0] < novelty / (novelty + held)) & (not greedy))
-        wrong = _form_at(table, uniform[2])
+        wrong = wrong_form(shares, uniform[2])
         new = np.where(uniform[1] < expected, 0, wrong)
         old = urn[(uniform[1] * np.maximum(held, 1)).astype(np.intp), every]
         if not greedy:
             old = np.where((old > 0) & (uniform[4] >= draws.repeats[model]), wrong, old)
         drawn = np.where(fresh, new, old)
         urn[held, every] = drawn
-        held = held + 1
+        held += 1
         blank = uniform[3] < share
         if greedy:  # all draws repeat the first, so a known first draw settles them all
             blank = np.where((seen != UNKNOWN).any(axis=0), (seen == BLANK).any(axis=0), blank)

@@ -75,6 +75,7 @@ class ResponseModel:
         self._sample: IntArray = np.repeat(np.arange(samples), self.total)
         self.draws = fit_draws(evidence, models)
         self._alone = logit(self.draws.expected)[:, self._questions]
+        self._wrong = self.draws.wrong[self._questions].T
         self._rng = rng
         self._drawn: dict[str, IntArray] = {}
         self._uniforms = rng.random((UNIFORMS, 4, len(self._questions)))
@@ -182,18 +183,11 @@ class ResponseModel:
         """Return a wrong answer for each column (C,): a random wrong input or, if no input is
         wrong, a form drawn according to the question's shares of wrong forms.
         """
-        count = len(inputs)
-        columns = np.arange(inputs.shape[1])
-        pick = (uniform * count).astype(np.intp)
-        taken = inputs[pick, columns]
-        for step in range(1, count):
-            if (taken > 0).all():
-                break
-            taken = np.where(taken > 0, taken, inputs[(pick + step) % count, columns])
-        none = taken <= 0
-        if none.any():
-            taken[none] = wrong_form(self.draws, self._questions[none], uniform[none])
-        return taken
+        count, columns = inputs.shape
+        turned = (uniform * count).astype(np.intp) + np.arange(count)[:, None]
+        tried = np.take_along_axis(inputs, turned % count, axis=0)
+        taken = tried[(tried > 0).argmax(axis=0), np.arange(columns)]
+        return np.where(taken > 0, taken, wrong_form(self._wrong, uniform))
 
 
 SPREAD = 0.08
