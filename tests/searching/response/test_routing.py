@@ -61,7 +61,7 @@ def test_regressions_are_those_of_a_library(rows):
     rng = np.random.default_rng(1)
     questions = asked(rng, rows, 2)
     scores = outcomes(rng, np.full(rows, 0.6))
-    ridge = Ridge(Texts(questions), np.arange(rows))
+    ridge = Ridge(Texts(questions), np.ones(rows, dtype=bool))
     weights, offsets = ridge.fit(scores)
     for place, penalty in enumerate(PENALTIES):
         oracle = linear.Ridge(alpha=penalty).fit(ridge.features, scores)

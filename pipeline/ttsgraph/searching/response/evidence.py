@@ -166,19 +166,19 @@ class Evidence:
         """Return the maximum number of new calls needed to run the graph on these questions: calls
         that no evaluated graph has made and that are not `planned`.
         """
-        total = 0
-        for signature, asked in self._asked(graph, places):
-            made = (planned or {}).get(signature, self.made.get(signature))
-            total += len(asked) - (0 if made is None else int(made[asked].sum()))
-        return total
+        calls = self._asked(graph, places)
+        return sum(int((~self._made(call, planned or {})[asked]).sum()) for call, asked in calls)
 
     def plan(self, graph: CollaborationGraph, places: IntArray, planned: Planned) -> None:
         """Add the graph's calls on these questions to the planned calls."""
-        for signature, asked in self._asked(graph, places):
-            if signature not in planned:
-                nothing = np.zeros(len(self.questions), dtype=bool)
-                planned[signature] = self.made.get(signature, nothing).copy()
-            planned[signature][asked] = True
+        for call, asked in self._asked(graph, places):
+            planned[call] = self._made(call, planned).copy()
+            planned[call][asked] = True
+
+    def _made(self, signature: int, planned: Planned) -> BoolArray:
+        """Return an array (Q,), True for the questions on which the call was made or is planned."""
+        nothing = np.zeros(len(self.questions), dtype=bool)
+        return planned.get(signature, self.made.get(signature, nothing))
 
     def _asked(self, graph: CollaborationGraph, places: IntArray) -> Iterator[tuple[int, IntArray]]:
         """Yield the signature of each call of the graph, with the questions in `places` on which it

@@ -114,10 +114,9 @@ class Ridge:
     texts, scaled to norm 1, and standardised lengths.
     """
 
-    def __init__(self, texts: Texts, known: IntArray) -> None:
-        inside = np.isin(np.arange(len(texts.sizes)), known)
-        total = len(known)
-        frequency = np.bincount(texts.ids[inside[texts.rows]], minlength=len(texts.names))
+    def __init__(self, texts: Texts, known: BoolArray) -> None:
+        total = int(known.sum())
+        frequency = np.bincount(texts.ids[known[texts.rows]], minlength=len(texts.names))
         order = np.lexsort((texts.alphabet, -frequency))
         usual = order[(frequency[order] >= RARE) & (frequency[order] < total)]
         words = texts.is_word[usual]
@@ -190,7 +189,7 @@ class Learner:
         return Texts(self.questions)
 
     def _new_ridge(self, known: bytes) -> Ridge:
-        return Ridge(self._texts, np.flatnonzero(np.frombuffer(known, dtype=bool)))
+        return Ridge(self._texts, np.frombuffer(known, dtype=bool))
 
     def ridge(self, known: BoolArray) -> Ridge:
         """Return the regressions on the known questions (n,)."""
@@ -302,15 +301,15 @@ class Fit:
             weights.append(self.slope * each[self.place])
             shrunk = self.means[k] + self.slope * (offsets[self.place] - self.means[k])
             intercepts.append(shrunk - price * self.mean_costs[k])
-        there = [sent == k for k in chosen]
+        there = sent == np.array(chosen)[:, None]
         loads = [
             float(costs[rows].mean() / costs.mean()) if costs[rows].any() else 1.0
             for costs, rows in zip(self.costs.T[chosen], there, strict=True)
         ]
         data = {
             "branches": len(chosen),
-            "default": int(np.argmax([rows.sum() for rows in there])),
-            "shares": [float(rows.mean()) for rows in there],
+            "default": int(there.sum(axis=1).argmax()),
+            "shares": there.mean(axis=1).tolist(),
             "loads": [round(load, 4) for load in loads],
             "tokens": ridge.tokens,
             "idf": ridge.idf.tolist(),
@@ -322,7 +321,7 @@ class Fit:
                 "questions": int(asked.sum()),
                 "score": round(value, 4),
                 "alone": [round(float(filled[:, k].mean()), 4) for k in chosen],
-                "price": float(_rounded(np.array([price]))[0]),
+                "price": float(_rounded(price)),
                 "numpy": np.__version__,
             },
         }
@@ -387,9 +386,9 @@ def _slope(expected: FloatArray, scores: FloatArray) -> float:
     if slope < LEAST_SLOPE * error:
         return 0.0
     slope *= max(LEAST_FACTOR, 1 - (DOUBT * error / slope) ** 2)
-    return float(_rounded(np.array([min(1.0, slope)]))[0])
+    return float(_rounded(min(1.0, slope)))
 
 
-def _rounded(values: FloatArray) -> FloatArray:
+def _rounded(values: FloatArray | float) -> FloatArray:
     """Round to DIGITS significant digits."""
-    return np.array([float(f"{v:.{DIGITS}g}") for v in values.ravel()]).reshape(values.shape)
+    return np.reshape([float(f"{v:.{DIGITS}g}") for v in np.ravel(values)], np.shape(values))
