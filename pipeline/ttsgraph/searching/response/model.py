@@ -70,7 +70,6 @@ class ResponseModel:
         self.total = len(evidence.questions)
         self.greedy = evidence.greedy
         self._sent = evidence.sent
-        self._place = {model: k for k, model in enumerate(models)}
         self._questions: IntArray = np.tile(np.arange(self.total), samples)
         self._sample: IntArray = np.repeat(np.arange(samples), self.total)
         self.draws = fit_draws(evidence, models)
@@ -80,10 +79,9 @@ class ResponseModel:
         self._drawn: dict[str, IntArray] = {}
         self._uniforms = rng.random((UNIFORMS, 4, len(self._questions)))
         self._habits = rng.random((len(models), len(self._questions)))
-        known = [row for row in evidence.rows if row.model in self._place]
         self._reactions: dict[str, Reactions] = {}
         for role in sorted({ASSISTANT, FUSER, *(row.role for row in evidence.rows)}):
-            rows = [row for row in known if row.role == role]
+            rows = [row for row in evidence.rows if row.role == role and row.model in models]
             self._reactions[role] = fit_reactions(rows, self.draws, samples, rng)
         self._said: OrderedDict[int, tuple[IntArray, NodeOutcomes | None]] = OrderedDict()
         self.passing: BoolArray | None = None
@@ -115,19 +113,17 @@ class ResponseModel:
         question with one branch; a split may send a question to any branch, so the value is the
         probability of being right.
         """
-        each = np.stack([self.classes(branch)[branch.sink] == 0 for branch in graph.branches])
+        each = np.stack([self.classes(branch)[0][branch.sink] == 0 for branch in graph.branches])
         right = each[np.tile(self._sent(graph), self.samples), np.arange(each.shape[1])]
         if graph.route is not None and not graph.route.router.learnt:
             right = np.array(graph.route.router.shares) @ each
         return np.asarray(right.reshape(self.samples, self.total), dtype=float)
 
-    def classes(
-        self, graph: CollaborationGraph, settled: Settled | None = None
-    ) -> dict[int, IntArray]:
+    def classes(self, graph: CollaborationGraph) -> tuple[dict[int, IntArray], Settled]:
         """Return the simulated answer classes (C,) of each node, by node id, as if every node were
-        asked. The graph must have no route. `settled` receives the outcomes of the nodes.
+        asked, and the outcomes of the nodes. The graph must have no route.
         """
-        outcomes: Settled = {} if settled is None else settled
+        settled: Settled = {}
         levels = revisions(graph)
         used = Counter[str]()
         found = dict[int, IntArray]()
@@ -147,13 +143,12 @@ class ResponseModel:
                     self._said.popitem(last=False)
             found[i], outcome = self._said[signature]
             if outcome is not None:
-                outcomes[i] = outcome
-        return found
+                settled[i] = outcome
+        return found, settled
 
     def demand(self, graph: CollaborationGraph) -> GraphDemand:
         """Return the nodes and stages that a graph needs in each of the C columns of `classes`."""
-        settled: Settled = {}
-        classes = self.classes(graph, settled)
+        classes, settled = self.classes(graph)
         return needs(graph, classes, self.passing, settled)
 
     def drawn(self, model: str) -> IntArray:
@@ -161,15 +156,15 @@ class ResponseModel:
         `classes`; k is 1 for a greedy model.
         """
         if model not in self._drawn:
-            greedy = model in self.greedy
-            asked = self.draws, self._place[model], self._questions
+            index, greedy = self.models.index(model), model in self.greedy
             most = 1 if greedy else MOST_DRAWS
-            self._drawn[model] = sample_draws(*asked, most, greedy, self._rng)
+            asked = self.draws, index, self._questions, most, greedy
+            self._drawn[model] = sample_draws(*asked, self._rng)
         return self._drawn[model]
 
     def _react(self, node: Node, level: int, inputs: IntArray, place: int) -> IntArray:
         reactions = self._reactions.get(node.role) or self._reactions[ASSISTANT]
-        model = self._place[node.model]
+        model = self.models.index(node.model)
         odds = reactions.log_odds(model, level, inputs, self._alone[model], self._sample)
         first, second, third, fourth = self._uniforms[place % UNIFORMS]
         # Two calls of one model on one question are both right more often than by chance, so some
