@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby, product
 from statistics import fmean
-from typing import NamedTuple
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.evaluation.environment import NodeResult, QuestionResult, short_form
@@ -46,10 +45,9 @@ def fitted(tables: Mapping[str, Sequence[str]], room: int) -> dict[str, str]:
     tables get equal shares of the rest. A table that was cut ends in a line with the number of
     missing entries; this line is not counted in `room`.
     """
-    sizes = {name: estimate_tokens("\n".join([*rows, ""])) for name, rows in tables.items()}
     found = {}
-    for k, name in enumerate(sorted(tables, key=lambda name: sizes[name])):
-        rows = tables[name]
+    ordered = sorted(tables.items(), key=lambda table: estimate_tokens("\n".join([*table[1], ""])))
+    for k, (name, rows) in enumerate(ordered):
         kept = fitting(rows, room // (len(tables) - k))
         room -= sum(estimate_tokens(f"{row}\n") for row in rows[:kept])
         more = [f"({len(rows) - kept} more)"] if kept < len(rows) else []
@@ -88,7 +86,7 @@ def pilot_table(brief: Brief) -> list[str]:
 
     lines = []
     for scored in sorted(brief.pilot, key=lambda scored: (over(scored), _rank(scored.value))):
-        models = in_words(dict(sorted(scored.graph.model_counts().items())))
+        models = in_words(scored.graph.model_counts())
         last = scored.graph.node(scored.graph.sink).role
         beyond = ", over the budget" if over(scored) else ""
         lines.append(f"{models}, last a {last}: {_result(scored, brief)}{beyond}")
@@ -116,30 +114,16 @@ def update_tables(
     }
 
 
-class Reading(NamedTuple):
-    """Answer of a node that has inputs: whether its inputs were all right (None if only some were),
-    their mean grade, and whether and how far the answer is right.
-    """
-
-    were_right: bool | None
-    before: float
-    right: bool
-    after: float
-
-
-def _reading(read: Sequence[NodeResult], said: NodeResult) -> Reading:
-    inputs = {each.correct > PASSING for each in read}
-    before = sum(float(each.correct) for each in read) / len(read)
-    were_right = inputs.pop() if len(inputs) == 1 else None
-    return Reading(were_right, before, said.correct > PASSING, float(said.correct))
+Reading = tuple[Sequence[float], float]
+"""Grades of the answers that a node reads, and grade of the node's own answer."""
 
 
 def _changes(readings: Sequence[Reading]) -> tuple[list[bool], list[bool]]:
     """Return for each question that could be repaired, because all inputs were wrong, whether it
     was; and likewise for each that could be broken, because all inputs were right.
     """
-    repaired = [each.right for each in readings if each.were_right is False]
-    return repaired, [not each.right for each in readings if each.were_right]
+    repaired = [after > PASSING for before, after in readings if max(before) <= PASSING]
+    return repaired, [after <= PASSING for before, after in readings if min(before) > PASSING]
 
 
 def _told(readings: Sequence[Reading]) -> str:
@@ -163,18 +147,20 @@ def _evidence(history: History, brief: Brief) -> list[str]:
                 continue
             for source in graph.predecessors[node.id]:
                 if source in result.nodes:
-                    edges[source, node.id].append(_reading([result.nodes[source]], said))
+                    edges[source, node.id].append(([result.nodes[source].correct], said.correct))
+            grades = [each.correct for each in read]
             calls = get_role(node.role).calls_model
-            reading = _reading(read, said)
-            roles[f"{node.role} of {node.model}" if calls else node.role].append(reading)
-            if reading.were_right is (not reading.right) and reading.right not in examples:
-                examples[reading.right] = _example(node, result, read, said, brief)
+            name = f"{node.role} of {node.model}" if calls else node.role
+            roles[name].append((grades, said.correct))
+            right = said.correct > PASSING
+            if {grade > PASSING for grade in grades} == {not right} and right not in examples:
+                examples[right] = _example(node, result, read, said, brief)
         if known.iteration == history[-1].iteration:
             found += examples.items()
     lines = []
     for name, readings in sorted(roles.items(), key=lambda item: -len(item[1])):
-        before = sum(each.before for each in readings) / len(readings)
-        after = sum(each.after for each in readings) / len(readings)
+        before = sum(sum(grades) / len(grades) for grades, _ in readings) / len(readings)
+        after = sum(grade for _, grade in readings) / len(readings)
         where = f"right {after:.2f} where an answer that it reads is {before:.2f}"
         lines.append(f"{name}: {_told(readings)}, {where}")
     lines += dict(reversed(found)).values()
