@@ -5,7 +5,7 @@ the language model's answers is in answers.py.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -105,6 +105,10 @@ class Brief:
         """Models for which a single call is within the budget, in the pool's order."""
         most = self.budget.fixed_limit
         return [model for model in self.cost.pool if self.cost.single(model) <= most]
+
+    def ranked(self, models: Iterable[str]) -> list[str]:
+        """Return models in the order of their single calls' accuracies, the best first."""
+        return sorted(models, key=lambda model: -self.single_scores.get(model, 0.0))
 
     def why_not(self, counts: Counts) -> str:
         """Return why a model multiset is not legal, or "" if it is. A legal multiset has only known

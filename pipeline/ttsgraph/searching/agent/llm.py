@@ -70,8 +70,8 @@ class LLMAgent(HeuristicAgent):
         answer, _ = self._ask("family_size", answers.Ranking, [brief], tables, example=example)
         if not answer.ranking:
             return super().select_family_size(brief, trials)
-        models.sort(key=lambda model: -brief.single_scores.get(model, 0.0))
-        return Preference(tuple(dict.fromkeys([*answer.ranking, *models])), answer.reason)
+        ranking = dict.fromkeys([*answer.ranking, *brief.ranked(models)])
+        return Preference(tuple(ranking), answer.reason)
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
         """Ask for model combinations; if none is legal, return the rules' combinations."""
@@ -93,19 +93,17 @@ class LLMAgent(HeuristicAgent):
         of the answer. If models are open, the prompt lists all models that can be drawn, and the
         answer may also change their probabilities.
         """
-        settings = self.settings
+        uses = _switches(self.settings)
         open_models = bool(distribution.open_models().any())
         kind = answers.OpenUpdate if open_models else answers.Update
         # if the nodes' models are fixed, the prompt describes each of these models once
         models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
-        knows_scaling = settings.uses("insight_2") or settings.uses("insight_3")
+        knows_scaling = uses["insight_2"] or uses["insight_3"]
         without_call = [role for role in brief.roles if not get_role(role).calls_model]
         notes = brief.notes
         if brief.reading and without_call:
             # Reading was measured on these very models, so it replaces the paper's general advice.
-            settings = settings.model_copy(
-                update={"without": (*settings.without, "insight_2", "insight_3")}
-            )
+            uses |= {"insight_2": False, "insight_3": False}
             instead = (
                 f"On these models calls that read answers lose: {brief.reading}. So give the calls"
                 " no edges between each other, and let a node without a call of its own"
@@ -113,7 +111,7 @@ class LLMAgent(HeuristicAgent):
             )
             notes = [instead, *notes]
         tables = {
-            **context.update_tables(distribution, history, brief, settings.uses("evidence")),
+            **context.update_tables(distribution, history, brief, uses["evidence"]),
             "pool": context.pool_table(brief, models),
             "pilot": context.pilot_table(brief) if knows_scaling else [],
             "notes": notes,
@@ -126,7 +124,7 @@ class LLMAgent(HeuristicAgent):
             roles=distribution.roles,
             sink=distribution.ids[-1],
             open_models=open_models,
-            agent=_switches(settings),
+            agent=uses,
             example=_example(distribution, kind),
         )
         answers.apply_update(answer, distribution)

@@ -204,7 +204,7 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
 def _of_ballots(
     ballots: Ballots, multisets: Sequence[Voices], brief: Brief, stops: bool
 ) -> Iterator[Labelled]:
-    ends = sorted(brief.cost.pool, key=lambda model: -brief.single_scores.get(model, 0.0))[:ENDS]
+    ends = brief.ranked(brief.cost.pool)[:ENDS]
     for voices in multisets:
         for stop in forms.STOPS[:2] if stops else (None,):
             for kept in _fitting(partial(_vote, ballots, stop), voices, brief):

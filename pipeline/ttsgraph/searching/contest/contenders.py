@@ -122,8 +122,7 @@ class Contenders:
     def __init__(self, brief: Brief, mixes: bool = True) -> None:
         self.brief = brief
         self.mixes = mixes
-        scores = brief.single_scores
-        self.ranked = sorted(brief.affordable, key=lambda model: -scores.get(model, 0.0))
+        self.ranked = brief.ranked(brief.affordable)
         self.cheapest = min(self.ranked, key=brief.cost.single)
         self.sinks = joining(brief.roles)
         self.selectors = selecting(brief.roles)
@@ -234,7 +233,7 @@ class Contenders:
         for model, stop in product(models, STOPS):
             make = partial(_vote_of, model, stop)
             largest = self.largest(make, 3, MOST_VOTES)
-            for size in {largest, (largest + 1) // 2, 5} if largest else ():
+            for size in {largest, (largest + 1) // 2, 5}:
                 if 3 <= size <= largest:
                     yield make(size), f"majority of up to {size} x {model}{words(stop)}"
 
@@ -385,13 +384,12 @@ def tiers(brief: Brief) -> list[str]:
     cheaper model are chosen first, then the best of the others. Even a model whose call costs more
     than the mean budget may be chosen, because few questions get past the gate before it.
     """
-    scores = brief.single_scores
-    price = brief.cost.single
-    cheap_first = sorted(brief.cost.pool, key=lambda name: (price(name), -scores.get(name, 0.0)))
+    scores, price = brief.single_scores, brief.cost.single
+    cheap_first = sorted(brief.ranked(brief.cost.pool), key=price)
     points = [(scores.get(name, 0.0), price(name)) for name in cheap_first]
     front = {cheap_first[k] for k in pareto_front(points)}
-    ranked = sorted(cheap_first, key=lambda name: (name not in front, -scores.get(name, 0.0)))
-    return [name for name in cheap_first if name in ranked[:TIERS]]
+    chosen = sorted(brief.ranked(cheap_first), key=lambda name: name not in front)[:TIERS]
+    return [name for name in cheap_first if name in chosen]
 
 
 def words(stop: Stop | None) -> str:
