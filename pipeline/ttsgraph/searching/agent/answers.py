@@ -18,7 +18,7 @@ from typing import Annotated, Any, Self, TypeVar
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, model_validator
 
-from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.arrays import BoolArray, FloatArray
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.graphs.distribution import GraphDistribution, theta_of
@@ -49,6 +49,12 @@ def edge_probabilities(distribution: GraphDistribution) -> dict[Edge, float]:
     """Return the probability of each possible edge, by the ids of its two nodes."""
     values = distribution.edge_probabilities()[distribution.forward].tolist()
     return dict(zip(combinations(distribution.ids, 2), values, strict=True))
+
+
+def adjacency(graph: CollaborationGraph, ids: Sequence[int]) -> BoolArray:
+    """Return the (n, n) mask of a graph's edges between the nodes with these n ids."""
+    known = {*graph.edges}
+    return np.array([[(a, b) in known for b in ids] for a in ids])
 
 
 def logits_of(probabilities: Sequence[float]) -> FloatArray:

@@ -31,7 +31,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent import base
-from ttsgraph.searching.agent.answers import Move, logits_of
+from ttsgraph.searching.agent.answers import Move, adjacency, logits_of
 from ttsgraph.searching.agent.base import Brief, Counts, Exchange, History, Preference, Trial
 from ttsgraph.settings.profile import AgentSettings
 
@@ -92,7 +92,6 @@ class HeuristicAgent:
         self.iteration = 0
         self.move = Move()
         self._aimed: set[Shape] = set()
-        self._fits: dict[tuple[int, ...], set[Shape]] = {}
 
     @property
     def proposals(self) -> list[CollaborationGraph]:
@@ -102,8 +101,7 @@ class HeuristicAgent:
     def report(self, results: base.Results, brief: Brief) -> None:
         """Add the feedback of an iteration to the history."""
         self.iteration += 1
-        known = self.iteration, brief.objective
-        self.history += [base.scored(*result, *known) for result in results]
+        self.history += [base.scored(g, ran, self.iteration, brief.objective) for g, ran in results]
 
     def act(self, distribution: GraphDistribution, brief: Brief) -> None:
         """Change a distribution in response to the history, and keep what else it did as `move`."""
@@ -198,19 +196,15 @@ class HeuristicAgent:
         proposal = layout(distribution, target, sink_role, brief) if target else centre
         if centre is None:
             return Move(proposal, why)
-        place = {i: row for row, i in enumerate(distribution.ids)}
-        before = distribution.edge_probabilities()
-        wanted = np.zeros_like(before)
-        for a, b in centre.edges:
-            wanted[place[a], place[b]] = 1.0
+        ids, roles, before = distribution.ids, distribution.roles, distribution.edge_probabilities()
+        wanted = adjacency(centre, ids)
         # move all the way if no neighbouring shape is expected to be better
         pull = PULL if target else 1.0
         distribution.theta = theta_of(before + pull * (wanted - before))
-        roles = distribution.roles
         rest = (1.0 - ROLE_LEAD) / max(1, len(roles) - 1)
         for node in centre.nodes:
             likely = [ROLE_LEAD if role == node.role else rest for role in roles]
-            distribution.pi[place[node.id]] = logits_of(likely)
+            distribution.pi[ids.index(node.id)] = logits_of(likely)
         return Move(proposal, why)
 
     def _shapes(
@@ -220,20 +214,24 @@ class HeuristicAgent:
         reason.
         """
         trade = self.settings.uses("insight_3")
-        fitting = self._laid_out(distribution, brief)
+
+        def fits(shape: Shape) -> bool:
+            return is_whole(shape, distribution, brief)
+
         if trade and not self._aimed:
             # insight 3 prefers a balanced shape to spending the budget on width or depth only
-            even = [shape for shape in fitting if 0 <= shape[1] - shape[0] <= 1]
-            start = max(even, default=(1, 1))
+            widths = range(len(distribution.ids), 0, -1)
+            even = ((width, depth) for width in widths for depth in (width + 1, width))
+            start = next(filter(fits, even), (1, 1))
             self._aimed.add(start)
             return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
         seen = {shape_of(each.graph) for each in history}
-        tried = sorted(seen & fitting) or [(1, 1)]
+        tried = sorted(filter(fits, seen)) or [(1, 1)]
         means, _ = predicted(tried, history, trade)
         best = tried[int(means.argmax())]
         value = float(means.max())
         width, depth = best
-        fresh = sorted(fitting & neighbours(best, trade) - seen - self._aimed)
+        fresh = sorted(filter(fits, neighbours(best, trade) - seen - self._aimed))
         if fresh:
             mean, spread = predicted(fresh, history, trade)
             hopes = mean + HOPE * spread
@@ -247,20 +245,6 @@ class HeuristicAgent:
                 return best, chosen, why
         why = f"width {width}, depth {depth} is better than its neighbours promise to be"
         return best, None, why
-
-    def _laid_out(self, distribution: GraphDistribution, brief: Brief) -> set[Shape]:
-        """Return the shapes whose graphs fit the budget without trimming."""
-        ids = distribution.ids
-        if ids not in self._fits:
-            # the last level has only the sink, so a width above 1 needs a depth of at least 2
-            shapes = [
-                (width, depth)
-                for width in range(1, len(ids) + 1)
-                for depth in range(min(width, 2), (len(ids) - 1) // width + 2)
-            ]
-            made = [(shape, layout(distribution, shape, ASSISTANT, brief)) for shape in shapes]
-            self._fits[ids] = {shape for shape, graph in made if graph and shape_of(graph) == shape}
-        return self._fits[ids]
 
     def _credit(self, distribution: GraphDistribution, history: History) -> Move:
         """Raise the probability of each edge and role in the latest graphs if the graphs that
@@ -383,6 +367,17 @@ def layout(
     with suppress(BudgetError):
         return brief.budget.trim(CollaborationGraph(nodes, tuple(edges)))
     return None
+
+
+def is_whole(shape: Shape, distribution: GraphDistribution, brief: Brief) -> bool:
+    """Return True if there are enough nodes for a shape, and its graph fits the budget without
+    trimming.
+    """
+    width, depth = shape
+    if width < 1 or width * (depth - 1) >= len(distribution.ids):
+        return False
+    graph = layout(distribution, shape, ASSISTANT, brief)
+    return graph is not None and shape_of(graph) == shape
 
 
 def _nudge(p: float, move: float) -> float:

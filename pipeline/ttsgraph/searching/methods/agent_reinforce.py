@@ -23,9 +23,9 @@ probability is exactly 1: assignments stay fixed in the loop.
 """
 
 
-def assigned(instances: Sequence[str], models: Sequence[str]) -> FloatArray:
-    """Return the (n, M) logits of M models for n nodes whose models are fixed."""
-    return np.where(np.array(instances)[:, None] == np.array(models), FIXED, 0.0)
+def one_hot(chosen: Sequence[str], options: Sequence[str]) -> FloatArray:
+    """Return an array (n, K) with a 1 for each of the n chosen roles or models among K options."""
+    return (np.array(chosen)[:, None] == np.array(options)).astype(float)
 
 
 @register("agent_reinforce")
@@ -68,9 +68,8 @@ class AgentReinforce(Searcher):
         if not self.as_in_the_paper:
             edges[:] = self.inner_edge
             edges[:, -1] = self.sink_edge
-            if FUSER in self.roles:
-                pi[:, self.roles.index(FUSER)] = self.fuser_lead
-        return self._around(edges, pi, assigned(instances, models))
+            pi = self.fuser_lead * one_hot([FUSER] * n, self.roles)
+        return self._around(edges, pi, FIXED * one_hot(instances, models))
 
     def _around(
         self, edges: FloatArray, pi: FloatArray, psi: FloatArray, ids: tuple[int, ...] = ()

@@ -33,12 +33,12 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
-from ttsgraph.searching.agent.answers import Move
+from ttsgraph.searching.agent.answers import Move, adjacency
 from ttsgraph.searching.agent.base import in_words
 from ttsgraph.searching.choose import HOPE, hopes_of, shortlist
 from ttsgraph.searching.contest.contenders import Form, form_of
 from ttsgraph.searching.contest.mutations import changed
-from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
+from ttsgraph.searching.methods.agent_reinforce import AgentReinforce, one_hot
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.response.calibration import Candidate, latency_along, valued
 from ttsgraph.searching.response.model import ResponseModel
@@ -142,7 +142,6 @@ class JointReinforce(AgentReinforce):
     and contenders.
     """
 
-    name = "agent_reinforce"
     # the prior favours neither the challenger nor the winner: the paired validation decides
     expected_gain = (0.0, 0.03)
 
@@ -177,18 +176,13 @@ class JointReinforce(AgentReinforce):
         psi = np.full((n, len(models)), OPEN / len(models))
         for leader, weight in zip(leaders, weights.tolist(), strict=True):
             graph, lead = leader.graph, (1 - OPEN) * weight
-            spare = n - len(graph.order)
-            place = {i: row for row, i in enumerate(graph.order, spare)}
-            for a, b in graph.edges:
-                edges[place[a], place[b]] += weight
+            nodes = [graph.node(i) for i in graph.order]
+            spare = n - len(nodes)
+            edges[spare:, spare:] += weight * adjacency(graph, graph.order)
             for model, count in graph.model_counts().items():
                 psi[:spare, models.index(model)] += lead * count / len(graph.nodes)
-            for i, row in place.items():
-                psi[row, models.index(graph.node(i).model)] += lead
-            drawn = [ASSISTANT] * spare + [graph.node(i).role for i in graph.order]
-            for row, role in enumerate(drawn):
-                if role in roles:
-                    pi[row, roles.index(role)] += lead
+            psi[spare:] += lead * one_hot([node.model for node in nodes], models)
+            pi += lead * one_hot([ASSISTANT] * spare + [node.role for node in nodes], roles)
         stray = min(0.1, STRAY / max(1, n * (n - 1) // 2))
         return self._around(stray + (KEPT - stray) * edges, np.log(pi), np.log(psi))
 
@@ -282,10 +276,9 @@ class JointReinforce(AgentReinforce):
         budget = self.problem.brief.budget
         raw = self.distribution.sample(DRAWS)
         graphs: dict[int, CollaborationGraph] = {}
-        for k in range(DRAWS):
+        for k, draw in enumerate(zip(raw.edges, raw.roles, raw.models, strict=True)):
             with suppress(BudgetError):
-                row = raw.edges[k], raw.roles[k], raw.models[k]
-                graph = budget.pruned(*self.distribution.wiring(*row))
+                graph = budget.pruned(*self.distribution.wiring(*draw))
                 if budget.admits(graph):
                     graphs[k] = graph
         kept = list(graphs)
@@ -356,7 +349,7 @@ class JointReinforce(AgentReinforce):
         lines = []
         for graph in self._best[:12]:
             by = model.difference(graph, self.incumbent)
-            models = in_words(dict(sorted(graph.model_counts().items())))
+            models = in_words(graph.model_counts())
             what = labels.get(graph, f"{models}, width {graph.width}, depth {graph.depth}")
             lines.append(
                 f"{what}: expected {values[graph]:.3f}, {by.mean:+.3f} (+- {by.spread:.3f}) from"

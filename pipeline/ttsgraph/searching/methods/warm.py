@@ -20,9 +20,9 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, joining
-from ttsgraph.searching.agent.answers import Move
+from ttsgraph.searching.agent.answers import Move, adjacency
 from ttsgraph.searching.agent.base import Brief, ScoredGraph
-from ttsgraph.searching.methods.agent_reinforce import AgentReinforce, assigned
+from ttsgraph.searching.methods.agent_reinforce import FIXED, AgentReinforce, one_hot
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import SearchSettings
@@ -95,14 +95,12 @@ class WarmReinforce(AgentReinforce):
         replaced by its branch with the most questions.
         """
         graph = graph.main_branch
-        order = [graph.node(i) for i in graph.order]
-        place = {node.id: row for row, node in enumerate(order)}
-        pi = np.array([[ROLE_LEAD * (role == node.role) for role in self.roles] for node in order])
-        edges = np.full((len(order), len(order)), OTHER_EDGE)
-        for a, b in graph.edges:
-            edges[place[a], place[b]] = KEPT_EDGE
-        psi = assigned([node.model for node in order], tuple(self.problem.brief.cost.pool))
-        return self._around(edges, pi, psi, tuple(graph.order))
+        nodes = [graph.node(i) for i in graph.order]
+        edges = np.where(adjacency(graph, graph.order), KEPT_EDGE, OTHER_EDGE)
+        pi = ROLE_LEAD * one_hot([node.role for node in nodes], self.roles)
+        models = [node.model for node in nodes]
+        psi = FIXED * one_hot(models, tuple(self.problem.brief.cost.pool))
+        return self._around(edges, pi, psi, graph.order)
 
     def _newcomer_trials(self, archived: Sequence[CollaborationGraph]) -> list[CollaborationGraph]:
         """Return the trials: the last found graph; copies of it with a new model in some or all
