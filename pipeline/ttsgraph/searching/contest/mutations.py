@@ -8,6 +8,7 @@ cost; otherwise every node keeps its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -35,27 +36,24 @@ def changed(
     """Return a copy of a graph with one or two random changes; None if the result is not a legal
     graph or is over the budget. If the graph is a route, one of its branches is changed.
     """
+    made: CollaborationGraph | None = None
     if graph.route is not None:
         branches = list(graph.branches)
         k = int(rng.integers(len(branches)))
-        other = changed(branches[k], brief, rng)
-        if other is None:
-            return None
-        branches[k] = other
-        made = topologies.routed(graph.route.router, branches)
-        return made if brief.budget.admits(made) else None
-    draft = _Draft(graph, brief, rng)
-    adaptive = brief.budget.of == "mean" or graph.adaptive
-    changes = (*_CHANGES, *_ADAPTIVE) if adaptive else _CHANGES
-    for _ in range(1 + int(rng.random() < 0.4)):
-        change = draft.some(changes)
-        if len(draft.parts) > 1 or change not in _OF_SEVERAL:
-            change(draft)
-    try:
-        made = draft.graph()
-    except GraphError:
-        return None
-    return made if brief.budget.admits(made) else None
+        if (branch := changed(branches[k], brief, rng)) is not None:
+            branches[k] = branch
+            made = topologies.routed(graph.route.router, branches)
+    else:
+        draft = _Draft(graph, brief, rng)
+        adaptive = brief.budget.of == "mean" or graph.adaptive
+        changes = (*_CHANGES, *_ADAPTIVE) if adaptive else _CHANGES
+        for _ in range(1 + int(rng.random() < 0.4)):
+            change = draft.some(changes)
+            if len(draft.parts) > 1 or change not in _OF_SEVERAL:
+                change(draft)
+        with suppress(GraphError):
+            made = draft.graph()
+    return made if made is not None and brief.budget.admits(made) else None
 
 
 @dataclass(eq=False, slots=True)

@@ -5,7 +5,6 @@ summary figures.
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.distribution import KEPT_DECIMALS, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.searching.agent.answers import edge_probabilities
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.methods.base import Searcher
 from ttsgraph.searching.state import State
@@ -176,11 +176,9 @@ def edge_table(entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """
     rows: list[tuple[int | float, ...]] = []
     for entry in entries:
-        if entry["type"] != "iteration" or "distribution" not in entry:
-            continue
-        made = GraphDistribution.from_dict(entry["distribution"], np.random.default_rng(0))
-        values = made.edge_probabilities()[made.forward].round(KEPT_DECIMALS).tolist()
-        pairs = zip(combinations(made.ids, 2), values, strict=True)
-        rows += [(entry["iteration"], *edge, p) for edge, p in pairs]
+        if entry["type"] == "iteration" and "distribution" in entry:
+            made = GraphDistribution.from_dict(entry["distribution"], np.random.default_rng(0))
+            edges = edge_probabilities(made).items()
+            rows += [(entry["iteration"], *edge, p) for edge, p in edges]
     types = {"iteration": int, "source": int, "target": int, "probability": float}
-    return pd.DataFrame(rows, columns=[*types]).astype(types)
+    return pd.DataFrame(rows, columns=[*types]).astype(types).round(KEPT_DECIMALS)
