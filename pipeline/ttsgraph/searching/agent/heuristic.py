@@ -258,16 +258,16 @@ class HeuristicAgent:
         scores = (values * questions + PRIOR_QUESTIONS * mean) / (questions + PRIOR_QUESTIONS)
         average = scores.mean()
         spread = max(float(scores.std()), 1e-3)
-        place = {i: row for row, i in enumerate(distribution.ids)}
+        place = distribution.ids.index
         edges, roles = distribution.edge_probabilities(), distribution.role_preferences()
         with_edge: dict[tuple[int, int], list[float]] = defaultdict(list)
         with_role: dict[tuple[int, int], list[float]] = defaultdict(list)
         for each, score in zip(history, scores.tolist(), strict=True):
             if each.iteration == history[-1].iteration:
                 for a, b in each.graph.edges:
-                    with_edge[place[a], place[b]].append(score)
+                    with_edge[place(a), place(b)].append(score)
                 for node in each.graph.nodes:
-                    cell = place[node.id], distribution.roles.index(node.role)
+                    cell = place(node.id), distribution.roles.index(node.role)
                     with_role[cell].append(score)
         for table, members in ((edges, with_edge), (roles, with_role)):
             for cell, own in members.items():

@@ -191,13 +191,12 @@ class _Draft:
         if not readers:
             return
         reader = self.some(readers)
-        gate = Gate(self.some(OVER))
+        gate: Gate | None = Gate(self.some(OVER))
         if reader.node.gate is None:
             count = int(self.rng.integers(2, len(reader.before) + 1))
             reader.watches = sorted(reader.before, key=self.parts.index)[:count]
         elif self.rng.random() >= 0.7:
-            reader.change(gate=None)
-            return
+            gate = None
         reader.change(gate=gate)
 
 

@@ -93,8 +93,7 @@ def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
     for leader in standings:
         if leader.value + leader.spread >= standings[0].value:
             best.setdefault(form_of(leader.graph), leader)
-    chosen = list(best.values())
-    return (*chosen, *(leader for leader in standings if leader not in chosen))[:LEADERS]
+    return tuple(dict.fromkeys([*best.values(), *standings]))[:LEADERS]
 
 
 def reading_loses(standings: Sequence[Candidate]) -> str:
