@@ -261,9 +261,7 @@ class Router(ClosedModel):
         seen = [(place_of[t], n) for t, n in tokens(question).items() if t in place_of]
         sizes = standard(np.array(lengths(question.text)), arrays["mean"], arrays["spread"])
         scores = arrays["intercept"] + sizes @ weights[len(idf) :]
-        if not seen:
-            return np.asarray(scores)
-        places = np.array([place for place, _ in seen])
+        places = np.array([place for place, _ in seen], dtype=int)
         counts = np.array([count for _, count in seen], dtype=float)
         values = (1 + np.log(counts)) * idf[places]
         return np.asarray(scores + values / np.linalg.norm(values) @ weights[places])

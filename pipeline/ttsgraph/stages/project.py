@@ -391,8 +391,8 @@ def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     if profile.engine.kind == "simulated":
         return profile
     pool = profile.model_pool()
-    lengths = _of_all(table["model"], measured_lengths(table))
-    return profile.with_measured(task, {name: lengths[name] for name in lengths if name in pool})
+    members = [name for name in table["model"] if name in pool]
+    return profile.with_measured(task, _of_all(members, measured_lengths(table)))
 
 
 def brief_of(

@@ -334,25 +334,23 @@ def check(table: pd.DataFrame, schema: DataFrameSchema, where: str) -> pd.DataFr
     listing every problem if the table violates the schema.
     """
     table = table.drop(columns=[*BOOKKEEPING], errors="ignore")
-    known = [column for column in schema.columns if column in table]
-    ordered = table[[*known, *(column for column in table if column not in schema.columns)]]
+    order = dict.fromkeys(column for column in (*schema.columns, *table) if column in table)
     try:
-        return schema.validate(ordered, lazy=True)
+        return schema.validate(table[[*order]], lazy=True)
     except pandera.errors.SchemaErrors as error:
         raise DataError(f"{where}: {_explain(error)}") from None
 
 
 def _explain(error: pandera.errors.SchemaErrors) -> str:
     cases = error.failure_cases
-    of_table = cases["schema_context"] == "DataFrameSchema"
-    # a rule on the whole table has no column
+    of_table = cases["schema_context"] == "DataFrameSchema"  # such a rule has no column
     cases = cases.assign(column=cases["column"].mask(of_table))
+    words = {"column_in_dataframe": "missing", "column_in_schema": "unexpected"}
     problems = []
     for (column, name), rows in cases.groupby(["column", "check"], dropna=False, sort=False):
-        if name in ("column_in_dataframe", "column_in_schema"):
-            word = "missing" if name == "column_in_dataframe" else "unexpected"
-            problems.append(f"{word} column {', '.join(map(repr, rows['failure_case']))}")
-        elif rows["schema_context"].iloc[0] == "DataFrameSchema":
+        if name in words:
+            problems.append(f"{words[name]} column {', '.join(map(repr, rows['failure_case']))}")
+        elif pd.isna(column):
             numbers = sorted({int(i) for i in rows["index"].dropna()})
             where = f" in {_first([f'row {i}' for i in numbers], ', ')}" if numbers else ""
             problems.append(f"rule {name} is broken{where}")

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.files import finite, md5, write_text
+from ttsgraph.base.files import md5, write_text
 from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers
@@ -199,10 +199,10 @@ def preference_of(contest: State) -> Preference:
 
 
 def standing_data(standing: Candidate) -> dict[str, Any]:
-    """Return a standing as plain data, with None in place of NaN."""
+    """Return a standing as plain data."""
     numbers = ("units", "value", "spread", "predicted", "observed", "n_scored")
     values = {name: getattr(standing, name) for name in numbers}
-    return finite({"label": standing.label, **values, "graph": standing.graph.to_dict()})
+    return {"label": standing.label, **values, "graph": standing.graph.to_dict()}
 
 
 def start_data(contest: State, kept: int) -> dict[str, Any]:
