@@ -58,8 +58,7 @@ class Challenger:
     @cached_property
     def choice(self) -> Choice:
         """The choice among the tested graphs, with its reason."""
-        arms = arms_of(self.tested, self.stage.profile.cost_model(self.stage.task))
-        return choose(arms, self.stage.profile.deploy.margin)
+        return choose(arms_of(self.tested), self.stage.profile.deploy.margin)
 
     @property
     def case(self) -> Case:

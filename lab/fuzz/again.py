@@ -49,5 +49,4 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     budget, kind = now.profile.budget_on(task), now.settings.task
     cases = test_cases(found.graph, *tables, budget, kind)
     tried = await try_cases(cases, environment, questions["test"])
-    arms = arms_of(tested(now, tried), now.profile.cost_model(task))
-    return choose(arms, profile.deploy.margin)
+    return choose(arms_of(tested(now, tried)), profile.deploy.margin)

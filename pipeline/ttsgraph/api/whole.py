@@ -168,7 +168,7 @@ async def search_whole(
             await steps.search(project, method)(asked, spent, publish)
             more = [] if team is None else [team]
             tested = await final.evaluate(project, method, more, thorough=False)(asked)
-    arms = arms_of(tested, project.profile.cost_model(task))
+    arms = arms_of(tested)
     choice = choose(arms, profile.deploy.margin)
     return WholeSearch(project, method, tested, arms, choice, spent(), len(calls))
 

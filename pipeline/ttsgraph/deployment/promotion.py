@@ -22,10 +22,8 @@ from ttsgraph.base.wording import counted
 from ttsgraph.deployment.provenance import TestResult
 from ttsgraph.evaluation.compare import Difference, Outcomes, anytime_p, outcomes_of, paired, shrunk
 from ttsgraph.evaluation.environment import binary
-from ttsgraph.graphs.budget import CostModel
 from ttsgraph.searching.response.calibration import own_shift
 from ttsgraph.stages.final import TestOutcome
-from ttsgraph.stages.trials import units_of
 
 USUAL_LEAD = 0.017
 """Scale of leads before anything is known about the two graphs (`own_shift`)."""
@@ -96,12 +94,13 @@ class Choice:
     expected: float
 
 
-def arms_of(tested: TestOutcome, cost: CostModel) -> list[Arm]:
+def arms_of(tested: TestOutcome) -> list[Arm]:
     """Return the graphs of a test as arms for the gate, in order."""
     leads = tested.leads or [None] * len(tested.tried)
+    units = tested.table["budget_units"].tolist()
     return [
-        Arm(case.columns["label"], units_of(case.graph, asked, cost), outcomes_of(asked), lead)
-        for (case, asked), lead in zip(tested.tried, leads, strict=True)
+        Arm(case.columns["label"], its, outcomes_of(asked), lead)
+        for (case, asked), its, lead in zip(tested.tried, units, leads, strict=True)
     ]
 
 

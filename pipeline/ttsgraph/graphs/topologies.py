@@ -143,4 +143,4 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     models = sorted(Counter(counts).elements(), key=cost.single)
     orders = (models, models[::-1])
     stars = [parallel(each[:-1], each[-1]) for each in orders]
-    return min(CostModel.graph_cost(cost, graph) for graph in (*map(chain, orders), *stars))
+    return min(map(cost.graph_cost, (*map(chain, orders), *stars)))

@@ -263,7 +263,7 @@ async def profiled(
     fits the context of any member.
     """
     task, train, pool = project.task, project.questions["train"], profile.model_pool()
-    alone = [case for case in trials.single_cases(pool) if case.columns["model"] in members]
+    alone = trials.single_cases(members)
     growth: Growth = {}
     simulated = profile.engine.kind == "simulated"  # simulated models keep the given lengths
     with asked.shown(len(alone) * len(train)) as publish:

@@ -26,7 +26,6 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, VOTER, checking, get_role, joining
-from ttsgraph.pool.spec import ModelPool
 from ttsgraph.searching.agent.base import Brief, Counts, ScoredGraph, Trial, in_words
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.tasks.base import Question, Task, can_vote
@@ -108,7 +107,7 @@ def units_of(graph: CollaborationGraph, feedback: Feedback, cost: CostModel) -> 
     this is the part of the full cost that these questions used, measured in dollars charged or,
     without prices, in calls.
     """
-    worst = CostModel.graph_cost(cost, graph)
+    worst = cost.graph_cost(graph)
     count = len(feedback.results)
     calls = sum(get_role(node.role).calls_model for node in graph.nodes)
     if not graph.adaptive or not count or cost.metric == "runtime":
@@ -139,9 +138,9 @@ def answers_table(tried: Sequence[Tried], extract: Callable[[str], str | None]) 
     return pd.DataFrame(rows).astype({"correct": "boolean" if whole else "Float64"})
 
 
-def single_cases(pool: ModelPool) -> list[Case]:
+def single_cases(models: Iterable[str]) -> list[Case]:
     """Return a case for a single call of each model."""
-    return [Case(topologies.single(model), {"model": model}) for model in pool]
+    return [Case(topologies.single(model), {"model": model}) for model in models]
 
 
 def pilot_cases(  # whole: one sweep after the other
