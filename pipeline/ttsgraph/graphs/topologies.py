@@ -122,7 +122,7 @@ def random_graph(
     extra = [pair for pair in combinations(range(n), 2) if pair not in present]
     shuffled = np.arange(len(extra))  # an array is shuffled many times faster than a list
     rng.shuffle(shuffled)
-    target = int(rng.integers(0, n)) if n > 1 else 0
+    target = int(rng.integers(n))
     in_degrees = Counter(b for _, b in edges)
     nodes = []
     for i, model in enumerate(models):

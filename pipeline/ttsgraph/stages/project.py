@@ -241,8 +241,7 @@ def pilot(project: Project) -> ToAsk[pd.DataFrame]:
 
     async def work(asked: StepModels) -> pd.DataFrame:
         table = await asked.scores(cases, budget.cost, batch)
-        graphs = map(CollaborationGraph.from_json, table["graph"])
-        table = table.assign(within_budget=[budget.admits(graph) for graph in graphs])
+        table["within_budget"] = table["graph"].map(CollaborationGraph.from_json).map(budget.admits)
         return project.folder.write("pilot", table)
 
     return work
@@ -306,7 +305,7 @@ async def profiled(
         measured = profile.task(task).lengths.measured | now
         profile = profile.with_measured(task, _of_all(pool, measured))
     cost = profile.cost_model(task)
-    return table.assign(budget_units=[cost.single(model) for model in table["model"]])
+    return table.assign(budget_units=table["model"].map(cost.single))
 
 
 Growth = dict[str, dict[str, tuple[float, float]]]

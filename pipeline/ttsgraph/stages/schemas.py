@@ -190,11 +190,10 @@ Profiles = table_of(
 questions.
 """
 
-SWEEPS = ["width", "depth", "width_x_depth", "family", "size", "topology"]
 Pilots = table_of(
     GRAPH + "sweep label within_budget",
     OF_GRAPH,
-    of(str, "sweep", Check.isin(SWEEPS)),
+    of(str, "sweep", Check.isin(["width", "depth", "width_x_depth", "family", "size", "topology"])),
     unique="sweep label graph_hash",
 )
 """One row per graph of a pilot sweep. A graph that is not `within_budget` only shows how the task

@@ -191,7 +191,7 @@ def preference_of(contest: State) -> Preference:
     for standing in contest.standings:
         counts = standing.graph.main_branch.model_counts()
         best.setdefault(max(counts, key=lambda model: counts[model]), standing)
-    order = [*best, *(model for model in contest.brief.cost.pool if model not in best)]
+    order = dict.fromkeys((*best, *contest.brief.cost.pool))
     shown = ", ".join(
         f"{model} {standing.value:.3f} ({standing.label})" for model, standing in best.items()
     )
