@@ -118,18 +118,14 @@ Reading = tuple[Sequence[float], float]
 """Grades of the answers that a node reads, and grade of the node's own answer."""
 
 
-def _changes(readings: Sequence[Reading]) -> tuple[list[bool], list[bool]]:
-    """Return for each question that could be repaired, because all inputs were wrong, whether it
-    was; and likewise for each that could be broken, because all inputs were right.
+def _effect(readings: Sequence[Reading]) -> tuple[str, int]:
+    """Return as text how many questions were repaired, of those that could be because all inputs
+    were wrong, and how many were broken, of those whose inputs were all right; and the difference.
     """
     repaired = [after > PASSING for before, after in readings if max(before) <= PASSING]
-    return repaired, [after <= PASSING for before, after in readings if min(before) > PASSING]
-
-
-def _told(readings: Sequence[Reading]) -> str:
-    repaired, spoilt = _changes(readings)
+    spoilt = [after <= PASSING for before, after in readings if min(before) > PASSING]
     counts = f"repaired {sum(repaired)} of {len(repaired)}, spoilt {sum(spoilt)} of {len(spoilt)}"
-    return f"{len(readings)} answers, {counts}"
+    return f"{len(readings)} answers, {counts}", sum(repaired) - sum(spoilt)
 
 
 def _evidence(history: History, brief: Brief) -> list[str]:
@@ -162,16 +158,12 @@ def _evidence(history: History, brief: Brief) -> list[str]:
         before = sum(sum(grades) / len(grades) for grades, _ in readings) / len(readings)
         after = sum(grade for _, grade in readings) / len(readings)
         where = f"right {after:.2f} where an answer that it reads is {before:.2f}"
-        lines.append(f"{name}: {_told(readings)}, {where}")
+        lines.append(f"{name}: {_effect(readings)[0]}, {where}")
     lines += dict(reversed(found)).values()
-
-    def difference(item: tuple[Edge, list[Reading]]) -> tuple[int, Edge]:
-        repaired, spoilt = _changes(item[1])
-        return -abs(sum(repaired) - sum(spoilt)), item[0]
-
     # edges with the largest difference between repaired and broken questions come first
-    telling = sorted(edges.items(), key=difference)
-    return lines + [f"edge {a}->{b}: {_told(readings)}" for (a, b), readings in telling]
+    telling = [(edge, *_effect(readings)) for edge, readings in edges.items()]
+    telling.sort(key=lambda each: (-abs(each[2]), each[0]))
+    return lines + [f"edge {a}->{b}: {effect}" for (a, b), effect, _ in telling]
 
 
 def _example(
