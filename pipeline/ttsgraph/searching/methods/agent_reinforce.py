@@ -48,6 +48,7 @@ class AgentReinforce(Searcher):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.as_in_the_paper = problem.settings.way == "paper"
+        self.models = tuple(problem.brief.cost.pool)
         self.roles = tuple(problem.brief.roles) if problem.agent.uses("roles") else (ASSISTANT,)
         self.agent = make_agent(problem.agent, self.rng, problem.speak)
         self.agent.move = Move(reason="start: edges into the sink first")
@@ -61,7 +62,6 @@ class AgentReinforce(Searcher):
         """
         brief = self.problem.brief
         instances = sorted(Counter(self.problem.start).elements(), key=brief.cost.single)
-        models = tuple(brief.cost.pool)
         n = len(instances)
         pi = np.zeros((n, len(self.roles)))
         edges = np.full((n, n), 0.5)
@@ -69,7 +69,7 @@ class AgentReinforce(Searcher):
             edges[:] = self.inner_edge
             edges[:, -1] = self.sink_edge
             pi = self.fuser_lead * one_hot([FUSER] * n, self.roles)
-        return self._around(edges, pi, FIXED * one_hot(instances, models))
+        return self._around(edges, pi, FIXED * one_hot(instances, self.models))
 
     def _around(
         self, edges: FloatArray, pi: FloatArray, psi: FloatArray, ids: tuple[int, ...] = ()
@@ -77,9 +77,8 @@ class AgentReinforce(Searcher):
         """Return a distribution over the pool's models with these edge probabilities (n, n) and
         logits of roles (n, R) and models (n, M).
         """
-        models, alpha = tuple(self.problem.brief.cost.pool), self.problem.settings.alpha
-        theta = theta_of(edges)
-        return GraphDistribution(self.roles, models, theta, pi, psi, self.rng, alpha, ids)
+        theta, alpha = theta_of(edges), self.problem.settings.alpha
+        return GraphDistribution(self.roles, self.models, theta, pi, psi, self.rng, alpha, ids)
 
     @classmethod
     def of(cls, problem: Problem) -> Searcher:

@@ -164,12 +164,12 @@ class JointReinforce(AgentReinforce):
         A leader's nodes are laid out in order on the last nodes, its sink on the very last; spare
         nodes come first.
         """
-        leaders, roles, budget = self.leaders, self.roles, self.problem.brief.budget
+        leaders, roles, models = self.leaders, self.roles, self.models
         values = np.array([leader.value for leader in leaders])
         weights = np.exp((values - values.max()) / NEAR)
         weights /= weights.sum()
-        n = min(budget.max_nodes, max(len(leader.graph.nodes) for leader in leaders) + SPARE)
-        models = tuple(budget.cost.pool)
+        largest = max(len(leader.graph.nodes) for leader in leaders)
+        n = min(self.problem.brief.budget.max_nodes, largest + SPARE)
         edges = np.zeros((n, n))
         pi = np.full((n, len(roles)), OPEN / len(roles))
         psi = np.full((n, len(models)), OPEN / len(models))

@@ -98,8 +98,7 @@ class WarmReinforce(AgentReinforce):
         nodes = [graph.node(i) for i in graph.order]
         edges = np.where(adjacency(graph, graph.order), KEPT_EDGE, OTHER_EDGE)
         pi = ROLE_LEAD * one_hot([node.role for node in nodes], self.roles)
-        models = [node.model for node in nodes]
-        psi = FIXED * one_hot(models, tuple(self.problem.brief.cost.pool))
+        psi = FIXED * one_hot([node.model for node in nodes], self.models)
         return self._around(edges, pi, psi, graph.order)
 
     def _newcomer_trials(self, archived: Sequence[CollaborationGraph]) -> list[CollaborationGraph]:
