@@ -12,6 +12,7 @@ from tests.searching.contest.test_rules import THIRDS, TRAIN, held
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.graphs import topologies
+from ttsgraph.searching.agent.answers import Move
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem
 from ttsgraph.searching.methods.joint import LEAST, JointReinforce, reading_loses
@@ -81,3 +82,10 @@ def test_reading_loses_only_where_the_best_reader_is_clearly_worse(value, spread
     voter = Candidate(topologies.parallel(["a"] * 3, "a", "voter"), "vote", 0.6, 0.05, n_scored=40)
     assert ("40 questions" in reading_loses([voter, reader])) is loses
     assert not reading_loses([voter])
+
+
+@pytest.mark.parametrize(("without", "tried"), [((), 1), (("proposes",), 0)])
+def test_an_agents_graph_is_tried_only_if_it_may_propose(known, without, tried):
+    searcher = JointReinforce(replace(known[0], agent=AgentSettings(without=without)))
+    searcher.agent.move = Move(topologies.chain(["a", "b"]))
+    assert len(searcher.agent.proposals) == tried

@@ -100,7 +100,7 @@ class AgentReinforce(Searcher):
         distribution (section 5.2).
         """
         brief = self.problem.brief
-        graphs = self.agent.proposals if self.problem.agent.uses("proposes") else []
+        graphs = self.agent.proposals
         sampled = self.distribution.sample_trimmed(count - len(graphs), brief.budget)
         graphs += [graph for graph, _ in sampled]
         kept = {node.id for graph in graphs for node in graph.nodes}
