@@ -18,10 +18,11 @@ expected to be better than a split at the same cost, by an amount that few quest
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import chain, product
+from itertools import product
+from operator import attrgetter
 
 import numpy as np
 
@@ -91,20 +92,19 @@ class FittedRoute:
 
 class Texts:
     """Tokens and lengths of n questions as arrays: each distinct token of a text is an entry, with
-    the index of the text, the token's index in `names`, and 1 + log of the token's count in the
-    text. Questions with the same text have the same key.
+    the index of the text, the token's index in the sorted `names`, and 1 + log of the token's count
+    in the text. Questions with the same text have the same key.
     """
 
     def __init__(self, questions: Sequence[Question]) -> None:
         found = [tokens(question) for question in questions]
-        self.names = list(dict.fromkeys(chain.from_iterable(found)))
+        self.names = sorted(set().union(*found))
         number = {name: k for k, name in enumerate(self.names)}
         self.rows = np.repeat(np.arange(len(found)), [len(each) for each in found])
         self.ids = np.array([number[name] for each in found for name in each], dtype=np.intp)
         counts = [count for each in found for count in each.values()]
         self.weight = 1 + np.log(np.array(counts, dtype=float))
         self.sizes = np.array([lengths(question.text) for question in questions])
-        self.alphabet = np.argsort(np.argsort(self.names, kind="stable"))
         self.is_word = np.array([not name.startswith("c:") for name in self.names], dtype=bool)
         self.keys = np.array([key_of(question) for question in questions])
 
@@ -117,7 +117,7 @@ class Ridge:
     def __init__(self, texts: Texts, known: BoolArray) -> None:
         total = int(known.sum())
         frequency = np.bincount(texts.ids[known[texts.rows]], minlength=len(texts.names))
-        order = np.lexsort((texts.alphabet, -frequency))
+        order = np.argsort(-frequency, kind="stable")
         usual = order[(frequency[order] >= RARE) & (frequency[order] < total)]
         words = texts.is_word[usual]
         ids = np.concatenate([usual[words][:WORDS], usual[~words][:CHARACTERS]])
@@ -127,13 +127,12 @@ class Ridge:
         # A length that never varies carries no information.
         spread = texts.sizes[known].std(axis=0)
         self.spread = _rounded(np.where(spread > 1e-6, spread, 1e6))
-        column = np.full(len(texts.names), -1, dtype=np.intp)
+        # The last column is for all tokens that are not used.
+        column = np.full(len(texts.names), len(ids))
         column[ids] = np.arange(len(ids))
-        columns = column[texts.ids]
-        there = columns >= 0
-        found = np.zeros((len(texts.sizes), len(ids)))
-        found[texts.rows[there], columns[there]] = texts.weight[there]
-        found *= self.idf
+        found = np.zeros((len(texts.sizes), len(ids) + 1))
+        found[texts.rows, column[texts.ids]] = texts.weight
+        found = found[:, :-1] * self.idf
         norms = np.linalg.norm(found, axis=1, keepdims=True)
         found /= np.where(norms > 0, norms, 1.0)
         self.features = np.hstack([found, standard(texts.sizes, self.mean, self.spread)])
@@ -182,14 +181,11 @@ class Learner:
 
     def __init__(self, questions: Sequence[Question]) -> None:
         self.questions = questions
-        self._by_known = lru_cache(KEPT)(self._new_ridge)
 
     @cached_property
-    def _texts(self) -> Texts:
-        return Texts(self.questions)
-
-    def _new_ridge(self, known: bytes) -> Ridge:
-        return Ridge(self._texts, np.frombuffer(known, dtype=bool))
+    def _by_known(self) -> Callable[[bytes], Ridge]:
+        texts = Texts(self.questions)
+        return lru_cache(KEPT)(lambda known: Ridge(texts, np.frombuffer(known, dtype=bool)))
 
     def ridge(self, known: BoolArray) -> Ridge:
         """Return the regressions on the known questions (n,)."""
@@ -343,19 +339,17 @@ def split(scores: FloatArray, costs: FloatArray, limit: float = math.inf) -> Fit
     means = np.where(np.isnan(scores), np.nanmean(scores, axis=0), scores).mean(axis=0)
     each = costs.std(axis=0) / math.sqrt(len(costs))
     costs = costs.mean(axis=0)
-    best: FittedRoute | None = None
+    found: list[FittedRoute] = []
     for cheap, dear in product(range(len(costs)), repeat=2):
-        if not costs[cheap] < limit < costs[dear] or means[cheap] >= means[dear]:
-            continue
-        allowed = limit - MARGIN * each[dear] * limit / costs[dear]
-        share = (allowed - costs[cheap]) / (costs[dear] - costs[cheap])
-        share = math.floor(1000 * share) / 1000
-        value = float((1 - share) * means[cheap] + share * means[dear])
-        if 0 < share < 1 and (best is None or value > best.value):
-            router = Router.split([1 - share, share])
-            cost = float((1 - share) * costs[cheap] + share * costs[dear])
-            best = FittedRoute(router, (cheap, dear), value, cost)
-    return best
+        if costs[cheap] < limit < costs[dear] and means[cheap] < means[dear]:
+            allowed = limit - MARGIN * each[dear] * limit / costs[dear]
+            share = (allowed - costs[cheap]) / (costs[dear] - costs[cheap])
+            share = math.floor(1000 * share) / 1000
+            value, cost = ((1 - share) * x[cheap] + share * x[dear] for x in (means, costs))
+            if 0 < share < 1:
+                router = Router.split([1 - share, share])
+                found.append(FittedRoute(router, (cheap, dear), float(value), float(cost)))
+    return max(found, key=attrgetter("value"), default=None)
 
 
 def _mean(table: FloatArray, sent: IntArray) -> float:
