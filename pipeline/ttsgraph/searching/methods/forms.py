@@ -127,11 +127,10 @@ def _mix(state: State, learnt: ResponseModel) -> bool:
     """Add the multi-model graphs with the largest expected gain; return True if any of
     them is new.
     """
-    before = len(state.labels)
-    if state.settings.uses("mixes"):
-        for graph, label in mixed(state.brief, learnt.drawn).items():
-            state.labels.setdefault(graph, label)
-    return len(state.labels) > before
+    found = mixed(state.brief, learnt.drawn) if state.settings.uses("mixes") else {}
+    new = {graph: label for graph, label in found.items() if graph not in state.labels}
+    state.labels |= new
+    return bool(new)
 
 
 def _ask_for_routes(state: State, learner: Learner) -> list[GraphAt]:
