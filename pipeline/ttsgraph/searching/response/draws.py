@@ -90,7 +90,7 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     # `observed` is the (Q, M, M) covariance of the models' mean draws; the mean of a model that was
     # not asked gets a huge variance, so it carries no information.
     blur = np.where(counts > 0, noise[:, None] / np.maximum(counts, 1), 1e6)
-    observed = covariance[None] + np.einsum("mq,mn->qmn", blur, np.eye(len(models)))
+    observed = covariance + blur.T[:, :, None] * np.eye(len(models))
     weights = np.linalg.solve(observed, residual.T[..., None])[..., 0]
     expected = np.clip(means[:, None] + (weights @ covariance).T, *SHARES)
     others = np.zeros_like(expected)

@@ -102,17 +102,14 @@ def fit_reactions(
     blank = draws.blank.mean(axis=1)
     blank = blank / np.maximum(blank + (1 - blank) * (1 - draws.means), 1e-9)
     if rows:
-        places = [draws.models.index(row.model) for row in rows]
-        models = np.repeat(places, [len(row.answers) for row in rows])
+        sizes = [len(row.answers) for row in rows]
+        models = np.repeat([draws.models.index(row.model) for row in rows], sizes)
         questions = np.concatenate([row.questions for row in rows])
         answers = np.concatenate([row.answers for row in rows])
-        blanks, failed = (
-            np.bincount(models, each, len(blank)) for each in (answers == BLANK, answers != 0)
-        )
+        blanks = np.bincount(models, answers == BLANK, len(blank))
+        failed = np.bincount(models, answers != 0, len(blank))
         blank = (blanks + PRIOR_BLANKS * blank) / (failed + PRIOR_BLANKS)
-        features = np.concatenate(
-            [_features(row, model, draws) for row, model in zip(rows, places, strict=True)]
-        )
+        features = np.concatenate([_features(row, draws) for row in rows])
         right = (answers == 0).astype(float)
         mode, hessian = _mode(features, right, mean, precision)
         which = models * draws.expected.shape[1] + questions
@@ -154,22 +151,20 @@ def _mode(
             np.logaddexp(0.0, odds).sum() - right @ odds + 0.5 * precision @ (beta - mean) ** 2
         )
 
-    def hessian(beta: FloatArray) -> FloatArray:
-        p = expit(features @ beta)
-        return np.asarray((features * (p * (1 - p))[:, None]).T @ features + np.diag(precision))
-
     beta = mean
     for _ in range(MOST_STEPS):
-        slope = features.T @ (expit(features @ beta) - right) + precision * (beta - mean)
+        p = expit(features @ beta)
+        slope = features.T @ (p - right) + precision * (beta - mean)
+        hessian = (features * (p * (1 - p))[:, None]).T @ features + np.diag(precision)
         if np.linalg.norm(slope) <= CLOSE:
             break
-        step = np.linalg.solve(hessian(beta), slope)
+        step = np.linalg.solve(hessian, slope)
         # Full Newton steps overshoot if there are few calls and the prior is weak, so a step is
         # halved until the loss falls enough.
         while loss(beta - step) > loss(beta) - 1e-4 * float(slope @ step):
             step = step / 2
         beta = beta - step
-    return beta, hessian(beta)
+    return beta, hessian
 
 
 def _prior(models: int) -> tuple[FloatArray, FloatArray]:
@@ -213,8 +208,9 @@ def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]
     return np.log((right + 0.5) / (wrong + 0.5)), np.sign(right - rival)
 
 
-def _features(row: Rows, model: int, draws: Draws) -> FloatArray:
+def _features(row: Rows, draws: Draws) -> FloatArray:
     """Return the features (n, F) of a node's n calls, for F coefficients."""
+    model = draws.models.index(row.model)
     case, right = _case(row.inputs)
     found = np.zeros((len(case), SHARED + CASES * len(draws.models)))
     every = np.arange(len(case))
