@@ -126,7 +126,7 @@ class App:
 
     def _shown(self, path: str) -> Response:
         """Return what a path shows of the server's state."""
-        served = self.deployments.all()
+        served = self.deployments.served
         if path == "/healthz":
             status = "ok" if served else "nothing is served"
             return json_response({"status": status}, 200 if served else 503)
@@ -134,7 +134,7 @@ class App:
             figures = generate_latest(self.metrics.registry)
             return Response(figures, media_type=CONTENT_TYPE_PLAIN_0_0_4)
         if path == "/v1/models":
-            listed = [model_of(live, self._started) for live in served]
+            listed = [model_of(live, self._started) for live in served.values()]
             return json_response({"object": "list", "data": listed})
         if path.startswith("/v1/models/"):
             live = self.deployments.get(path.removeprefix("/v1/models/"))
@@ -158,7 +158,7 @@ class App:
         if (outcomes := self.deployments.outcomes) is None:
             why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
             raise ApiError(404, why, code="feedback_is_off")
-        tasks = {live.deployed.task: live for live in self.deployments.all()}
+        tasks = {live.deployed.task: live for live in self.deployments.served.values()}
         return json_response(await outcomes.judge(judgement, tasks, request.asker))
 
     async def _answer(self, request: ClientRequest) -> Response:
@@ -172,8 +172,7 @@ class App:
             message = f"all {settings.concurrency} places are taken; try again soon"
             wait = {"retry-after": "1"}
             raise ApiError(429, message, code="rate_limit_exceeded", headers=wait)
-        answering = Answering(request.id, live, asked, settings, request.trace)
-        request.answering = answering
+        answering = request.answering = Answering(request.id, live, asked, settings, request.trace)
         deployments.work.add(answering.task)
 
         def ended(task: asyncio.Task[NodeAnswer]) -> None:

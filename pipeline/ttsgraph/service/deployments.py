@@ -106,14 +106,14 @@ class Deployments:
             if "/" not in task and alias in ("", "champion"):
                 self._rivals[name] = f"{task}@challenger"
 
-    def all(self) -> list[LiveVersion]:
-        """Return the served versions, in the order of the names."""
-        return [self._live[name] for name in self.names if name in self._live]
+    @property
+    def served(self) -> dict[str, LiveVersion]:
+        """Served versions by name, in the order of the names."""
+        return {name: self._live[name] for name in self.names if name in self._live}
 
     def get(self, name: str) -> LiveVersion:
         """Return the version for a name. Raises ApiError 404 if the name isn't served."""
-        served = {live.name: live for live in self.all()}
-        if name not in served:
+        if name not in (served := self.served):
             why = f"unknown model {name[:LONGEST_NAME]!r}; served: {', '.join(served) or 'none'}"
             raise ApiError(404, why, "model", "model_not_found")
         return served[name]
@@ -152,7 +152,7 @@ class Deployments:
                 _log.warning(said, name, error, exc_info=not isinstance(error, TTSGraphError))
         if (outcomes := self.outcomes) is not None:
             try:
-                pairs = [(live, self._rival(live)) for live in self.all()]
+                pairs = [(live, self._rival(live)) for live in self.served.values()]
                 await outcomes.book.later(outcomes.look, pairs)
             except Exception:
                 _log.exception("can't read the table of served answers")
