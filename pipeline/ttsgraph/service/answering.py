@@ -268,10 +268,9 @@ class Answering:
                 raise ApiError(400, why, code="unsupported_by_model")
             why = f"{named} failed or can't be reached"
             raise ApiError(502, why, code="pool_model_failed") from failure
-        if (full := run.met(ContextOverflow)) and not answer.text:
+        if (full := [*run.met(ContextOverflow).values()]) and not answer.text:
             why = "the question is too long for a pool model's context"
-            cause = next(iter(full.values()))
-            raise ApiError(400, why, messages, "context_length_exceeded") from cause
+            raise ApiError(400, why, messages, "context_length_exceeded") from full[0]
 
     def _choice(self, answer: NodeAnswer) -> dict[str, Any]:
         """Return the choice with the answer's text or, for a requested form, the first choice of

@@ -149,11 +149,7 @@ _Stops = Annotated[list[Text] | None, Field(max_length=16), _of(str, lambda stop
 
 def _wanted(data: _Object) -> _Object:
     """Return the parameters that request something. Raises ApiError for an unsupported one."""
-    wanted = {
-        name: value
-        for name, value in data.items()
-        if value is not None and value not in NOTHING.get(name, ())
-    }
+    wanted = {name: v for name, v in data.items() if v not in (None, *NOTHING.get(name, ()))}
     for name in sorted(REFUSED & wanted.keys()):
         why = f"{name} is not supported: expected a whole conversation of text, with `tools`"
         why += " or a format of the answer if needed"
@@ -408,9 +404,8 @@ async def read(request: Request, parse: Callable[[_Object], T]) -> T:
     form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if form != "application/json":
         raise ApiError(415, f"expected Content-Type application/json, found {form or 'none'}")
-    too_large = ApiError(
-        413, f"expected a body of at most {MAX_BODY_BYTES} bytes", code="request_too_large"
-    )
+    most = f"expected a body of at most {MAX_BODY_BYTES} bytes"
+    too_large = ApiError(413, most, code="request_too_large")
     if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
         raise too_large  # reject it early: a client that waits for 100 Continue then sends no body
     body = bytearray()
