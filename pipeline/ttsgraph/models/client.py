@@ -7,7 +7,7 @@ import hashlib
 import json
 import operator
 import re
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
@@ -245,7 +245,7 @@ class OutgoingRequests:
     failed attempt that may be billed, given the billed tokens, if they are known.
     """
 
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
     begun: int = 0
     ended: int = 0
     lost: Callable[[tuple[int, int] | None], None] = lambda tokens: None

@@ -67,12 +67,9 @@ class RequestTrace:
         """Await a node's call in a separate span, whose context the call's requests carry."""
         run = answering.run
         model = run.model_of(node)
-        span = self._tracer.start_span(
-            f"chat {model}", set_span_in_context(self._span), SpanKind.CLIENT
-        )
-        carried: dict[str, str] = {}
-        _propagator.inject(carried, set_span_in_context(span))
-        answering.outgoing[node].headers = carried
+        within = set_span_in_context(self._span)
+        span = self._tracer.start_span(f"chat {model}", within, SpanKind.CLIENT)
+        _propagator.inject(answering.outgoing[node].headers, set_span_in_context(span))
         asked = ((m.role, m.whole or m.content) for m in answering.requests[node].messages)
         found: Attributes = {"ttsgraph.node": node, **self._messages("input", asked)}
         found |= {"ttsgraph.role": run.runner.graph.node(node).role, "gen_ai.request.model": model}
