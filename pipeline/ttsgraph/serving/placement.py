@@ -76,13 +76,12 @@ def servers_of(models: Models, gpus: Mapping[int, float] | None = None) -> list[
         placed = [(name, ()) for name in models for _ in range(models[name].serve.replicas or 1)]
     else:
         placed = place(models, gpus)
-    many = Counter(model for model, _ in placed)
-    number: Counter[str] = Counter()
     found = []
-    for model, group in placed:
-        number[model] += 1
-        title = model if many[model] == 1 else f"{model}-{number[model]}"
-        found.append(PlacedServer(model, group, _share(models, placed, (model, group)), title))
+    for name in models:
+        groups = [group for model, group in placed if model == name]
+        for number, group in enumerate(groups, 1):
+            title = name if len(groups) == 1 else f"{name}-{number}"
+            found.append(PlacedServer(name, group, _share(models, placed, name, group), title))
     return found
 
 
@@ -157,12 +156,11 @@ def work_on(gpus: Iterable[int], models: Models, placed: Sequence[OnGpus]) -> di
     return work
 
 
-def _share(models: Models, placed: Sequence[OnGpus], server: OnGpus) -> float:
+def _share(models: Models, placed: Sequence[OnGpus], name: str, group: tuple[int, ...]) -> float:
     """Return a server's share of its GPUs' memory (`gpu_memory_utilization`), 0 on the CPU.
 
     Servers divide a GPU in proportion to their needs. The fullest of a server's GPUs counts.
     """
-    name, group = server
     needed = [
         sum(models[other].needs[len(gpus)].total for other, gpus in placed if gpu in gpus)
         for gpu in group
