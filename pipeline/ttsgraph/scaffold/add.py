@@ -161,10 +161,7 @@ class _Project:
             asked |= {
                 name: (e, "as the profile says") for name, e in held.items() if _is_reached(e)
             }
-        found: list[ProbedModel] = []
-        failed: list[str] = []
-        if asked:
-            found, failed = asyncio.run(providers.ask_each(asked, self.first_prompts(looked)))
+        found, failed = asyncio.run(providers.ask_each(asked, self.first_prompts(looked)))
         added = [each for each in found if each.name in offers]
         if failed and not (added if offers else found):
             others = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
