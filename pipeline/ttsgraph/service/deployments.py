@@ -34,6 +34,11 @@ REFRESH_S = 10.0
 and few requests for a registry.
 """
 
+NEVER_STOPS = FailurePolicy(down_s=math.inf, max_failed=1, waits=False, ends=False)
+"""Policy of a service, which reports a failure immediately, and never stops. A search waits for an
+endpoint that is down, and eventually stops.
+"""
+
 _log = logging.getLogger(__name__)
 
 
@@ -93,6 +98,7 @@ class Deployments:
 
     def __post_init__(self) -> None:
         self._live: dict[str, LiveVersion] = {}
+        self._policy = replace(NEVER_STOPS, max_retries=self.settings.max_retries)
         self.held = contextlib.AsyncExitStack()
         self.work: set[asyncio.Task[NodeAnswer]] = set()
         self.outcomes: Outcomes | None = None
@@ -164,19 +170,9 @@ class Deployments:
             return
         others = deployed.rungs
         profile = deployed.profile_with(*(m for one in others.values() for m in one.used_models))
-        budget = RetryBudget(self.settings.retry_share)
-        # A search waits for an endpoint that is down, and eventually stops. A service reports the
-        # failure immediately, and never stops.
-        engine = profile.engine
-        policy = FailurePolicy(
-            engine.concurrency,
-            math.inf,
-            max_failed=1,
-            waits=False,
-            ends=False,
-            max_retries=self.settings.max_retries,
-            timeout_s=engine.timeout_s,
-            budget=budget,
+        engine, budget = profile.engine, RetryBudget(self.settings.retry_share)
+        policy = replace(
+            self._policy, concurrency=engine.concurrency, timeout_s=engine.timeout_s, budget=budget
         )
         local = await asyncio.to_thread(self.held.enter_context, running_servers(profile))
         shared = await self.held.enter_async_context(connect(profile, local, policy)), budget
