@@ -25,6 +25,9 @@ Without a minimum, servers would be added for tiny gains, and each one leaves le
 OnGpus = tuple[str, tuple[int, ...]]
 """Name of a model, and the GPUs of one of its servers."""
 
+Gpus = Mapping[int, float]
+"""Map from each GPU to its memory in GiB."""
+
 
 @dataclass(frozen=True)
 class HostedModel:
@@ -65,11 +68,10 @@ Models = Mapping[str, HostedModel]
 """Map from served names to models."""
 
 
-def servers_of(models: Models, gpus: Mapping[int, float] | None = None) -> list[PlacedServer]:
-    """Return the servers of all models, on GPUs or on the CPU.
+def servers_of(models: Models, gpus: Gpus | None = None) -> list[PlacedServer]:
+    """Return the servers of all models, on GPUs or, without `gpus`, on the CPU.
 
-    `gpus` maps each GPU to its memory in GiB, and is None for the CPU. Raises EndpointError if a
-    model needs more GPUs than there are, or if its needs are unknown.
+    Raises EndpointError if a model needs more GPUs than there are, or if its needs are unknown.
     """
     placed: list[OnGpus]
     if gpus is None:
@@ -85,11 +87,9 @@ def servers_of(models: Models, gpus: Mapping[int, float] | None = None) -> list[
     return found
 
 
-def place(models: Models, sizes: Mapping[int, float]) -> list[OnGpus]:
+def place(models: Models, sizes: Gpus) -> list[OnGpus]:
     """Return the placed servers in the order of the models. Servers may lack memory if not all of
-    them fit.
-
-    `sizes` maps each GPU to its memory in GiB. Raises EndpointError as `servers_of`.
+    them fit. Raises EndpointError as `servers_of`.
     """
 
     def unevenness(servers: Sequence[OnGpus]) -> float:
@@ -121,11 +121,7 @@ def place(models: Models, sizes: Mapping[int, float]) -> list[OnGpus]:
 
 
 def _idlest(
-    name: str,
-    models: Models,
-    placed: Sequence[OnGpus],
-    sizes: Mapping[int, float],
-    crowded: bool = False,
+    name: str, models: Models, placed: Sequence[OnGpus], sizes: Gpus, crowded: bool = False
 ) -> tuple[int, ...]:
     """Return the least loaded group of adjacent GPUs with room for one more server of a model, or,
     if they may be `crowded`, also without room.

@@ -86,16 +86,12 @@ def hosted_model(
     """Return a model to serve; its weights need not exist yet. Raises the same errors as
     `source_of`.
     """
+    source, needs = source_of(name, model, state), needs_of(model, engine)
     from_hub = model.weights is not None and model.weights.hub is not None
-    return HostedModel(
-        source_of(name, model, state),
-        model.serve,
-        model.revision if from_hub and model.revision != "unpinned" else None,
-        needs_of(model, engine),
-        # Assume the same number of calls of each model: the search's choices aren't known yet.
-        load=model.non_embedding or 0.0,
-        from_hub=from_hub,
-    )
+    revision = model.revision if from_hub and model.revision != "unpinned" else None
+    # Assume the same number of calls of each model: the search's choices aren't known yet.
+    load = model.non_embedding or 0.0
+    return HostedModel(source, model.serve, revision, needs, load, from_hub)
 
 
 def source_of(name: str, model: ModelSettings, state: Path = STATE) -> str:

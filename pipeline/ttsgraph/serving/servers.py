@@ -15,7 +15,7 @@ from pathlib import Path
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.serving.environment import number_format
 from ttsgraph.serving.guard import GRACE_S
-from ttsgraph.serving.placement import HostedModel, Models, PlacedServer, servers_of
+from ttsgraph.serving.placement import Gpus, HostedModel, Models, PlacedServer, servers_of
 
 HOST = "127.0.0.1"
 # By default, vLLM closes idle connections after 5 s, and a client that reuses a connection at that
@@ -76,7 +76,7 @@ def server_specs(
     engine: EngineSettings,
     models: Models,
     log_dir: Path,
-    gpus: Mapping[int, float] | None = None,
+    gpus: Gpus | None = None,
     has_command: bool = False,
 ) -> tuple[ServerSpec, ...]:
     """Return the specifications of a pool's servers, one per replica, on free ports.
