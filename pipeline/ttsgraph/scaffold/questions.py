@@ -283,16 +283,15 @@ def _answer(value: Any, is_any: bool, is_json: bool) -> Any:
         return cells.text_of(value)
     if is_json:
         return found
-    value = found
-    if isinstance(value, Mapping) and "aliases" in value:  # TriviaQA
-        value = [value.get("value"), *value["aliases"]]
-    elif isinstance(value, Mapping) and isinstance(value.get("text"), list):  # SQuAD
-        value = value["text"]
-    if isinstance(value, list) and not any(isinstance(each, Mapping | list) for each in value):
-        texts = list(dict.fromkeys(text for each in value if (text := cells.text_of(each))))
-        if is_any or len(value) < 2 or all(isinstance(each, str | None) for each in value):
+    if isinstance(found, Mapping) and "aliases" in found:  # TriviaQA
+        found = [found.get("value"), *found["aliases"]]
+    elif isinstance(found, Mapping) and isinstance(found.get("text"), list):  # SQuAD
+        found = found["text"]
+    if isinstance(found, list) and not any(isinstance(each, Mapping | list) for each in found):
+        texts = list(dict.fromkeys(text for each in found if (text := cells.text_of(each))))
+        if is_any or len(found) < 2 or all(isinstance(each, str | None) for each in found):
             return texts if len(texts) > 1 else "".join(texts)
-    return value
+    return found
 
 
 def _without_conflicts(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
