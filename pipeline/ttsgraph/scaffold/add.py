@@ -156,11 +156,8 @@ class _Project:
             offers, left_out = providers.candidates(wanted.provider, held)
             if not offers and looked is None:
                 raise InputError("; ".join(left_out))
-        asked = dict(offers)
-        if looked is not None:
-            asked |= {
-                name: (e, "as the profile says") for name, e in held.items() if _is_reached(e)
-            }
+        reached = {name: (e, "as the profile says") for name, e in held.items() if _is_reached(e)}
+        asked = offers if looked is None else offers | reached
         found, failed = asyncio.run(providers.ask_each(asked, self.first_prompts(looked)))
         added = [each for each in found if each.name in offers]
         if failed and not (added if offers else found):
