@@ -112,11 +112,13 @@ def test_what_is_wrong_is_told_apart_in_the_servers_own_words(stub, tmp_path, wh
 
 
 def test_no_key_and_an_unlisted_name(stub, tmp_path, monkeypatch):
+    stub.misbehave = lambda count, body: error(404, "none") if body["model"] == "else" else None
     with serve(stub) as url:
         told = reached(tmp_path, url, served_as="else")
         assert not told.ok
-        assert "has no model 'else' in its list (served, spare)" in told.found
-        assert reached(tmp_path, url, served_as="else", listed=False).ok
+        assert "has no model 'else' in its list (served, spare) (none)" in told.found
+        assert told.advice == "correct served_as"
+        assert reached(tmp_path, url, served_as="secret").ok  # as it answers under this name
         monkeypatch.delenv("REACH_KEY")
         assert "REACH_KEY, which is not set" in reached(tmp_path, url).found
 

@@ -200,9 +200,9 @@ class Endpoint:
 
     `api_key_env` names the environment variable that holds the key, `key_header` the header that
     carries it if it is not Authorization. `seeds`: requests may carry a seed. `lists_models`: the
-    model list at /models can be queried. `query` is added to every URL, `extra_body` (JSON) to
-    every request body. The dialect of a `local` server is not stored, because another server may
-    get its port later.
+    server can list its models. `query` is added to every URL, `extra_body` (JSON) to every request
+    body. The dialect of a `local` server is not stored, because another server may get its port
+    later.
     """
 
     base_urls: tuple[str, ...]
@@ -245,7 +245,7 @@ class Endpoint:
         except Exception as error:  # the server may be anything, so any error is possible
             fault = fault_of(error)
             # There is no list, or the key may not read it.
-            if fault.status in (403, 404, 405, 501) or (fault.status and not self.lists_models):
+            if fault.status in (403, 404, 405, 501):
                 return None
             raise EndpointError(*self.trouble(fault, url, path=LIST)) from fault
 

@@ -6,13 +6,15 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ttsgraph.base import errors
 from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.secrets import environment_secrets, redact
+from ttsgraph.base.waiting import run
 from ttsgraph.endpoints.endpoint import Endpoint, Http, fault_of, probe
 from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, Server
 from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
@@ -123,29 +125,32 @@ class OpenAIClient(Client):
         }
 
     async def check(self) -> None:
-        """Check that each endpoint serves its model: query its model list, or request an answer if
-        there is no list.
+        """Check that each endpoint that can list models serves its model: query the list, and
+        request an answer if there is none, or the model isn't in it.
 
         Raises EndpointError if an endpoint can't be reached, refuses the key, or lacks a model of
         the pool.
         """
-        asked = {(url, e.api_key_env): e for e in self._endpoints.values() for url in e.base_urls}
+        checked = {name: each for name, each in self._endpoints.items() if each.lists_models}
+        asked = {(url, e.api_key_env): e for e in checked.values() for url in e.base_urls}
         lists = {at: await endpoint.listed(self.http, at[0]) for at, endpoint in asked.items()}
-        for name, endpoint in self._endpoints.items():
-            for url in endpoint.base_urls if endpoint.lists_models else ():
-                if (served := lists[url, endpoint.api_key_env]) is None:
-                    await self._require(name, url)
-                elif not endpoint.serves(served):
-                    raise self._wrong(Fault("unlisted"), name, url, listed=served)
+        for name, endpoint in checked.items():
+            for url in endpoint.base_urls:
+                served = lists[url, endpoint.api_key_env]
+                if served is None or not endpoint.serves(served):
+                    await self._require(name, url, served)
 
-    async def _require(self, name: str, url: str) -> None:
+    async def _require(self, name: str, url: str, listed: Iterable[str] | None = None) -> None:
         """Send a short test request. Raises EndpointError if the server can't or won't serve the
-        model.
+        model, or if the request fails at all and the server has `listed` only other models.
         """
         try:
             await self.once(url, probe(name))
         except Exception as error:  # other failures recur in calls, which handle them
             fault = fault_of(error)
+            if listed is not None:
+                unlisted = Fault("unlisted", words=fault.words)
+                raise self._wrong(unlisted, name, url, listed=listed) from None
             if not fault.retry and fault.meaning not in OF_ONE_PROMPT:
                 raise self._wrong(fault, name, url) from None
 
@@ -302,3 +307,21 @@ class OpenAIClient(Client):
     async def aclose(self) -> None:
         """Close all connections."""
         await self.http.aclose()
+
+
+def answers(endpoint: Endpoint, url: str, timeout_s: float) -> bool:
+    """Return True if the endpoint's model answers a short test request at a base URL within
+    `timeout_s`. This function can be called from anywhere, even inside a running event loop.
+    """
+    name = endpoint.served_as
+
+    async def asked() -> None:
+        policy = FailurePolicy(timeout_s=timeout_s)
+        async with aclosing(OpenAIClient({name: endpoint}, policy)) as client:
+            await client.once(url, probe(name))
+
+    try:
+        run(asked())
+    except Exception:  # the server may be anything, so any error is possible
+        return False
+    return True

@@ -127,8 +127,6 @@ class ModelSettings(ClosedModel):
     """query parameters of every URL, such as an api-version"""
     tokens_key: ClassVar = "max_tokens"
     """request parameter that limits an answer's tokens, until the endpoint refuses it"""
-    listed: bool = True
-    """false: the endpoint serves the model under a name that is missing from its list of models"""
     # The fields below are left out of a profile's hash if not given, so that profiles without them
     # keep their hash.
     left_out: tuple[Parameter, ...] = Field(default=(), exclude_if=not_)

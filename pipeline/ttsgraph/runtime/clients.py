@@ -273,8 +273,7 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
         model.served_as or name,
         model.api_key_env,
         seeds,
-        model.listed,
-        model.dialect,
+        dialect=model.dialect,
         key_header=model.api_key_header,
         query=tuple(model.query.items()),
         extra_body=json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None,
@@ -282,8 +281,8 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
 
 
 def with_newcomers(profile: Profile) -> Profile:
-    """Return the profile, with each newcomer that is now listed by all of its endpoints moved into
-    the pool.
+    """Return the profile, with each newcomer that all of its endpoints now serve moved into the
+    pool.
     """
     there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
     waiting = {name: model for name, model in profile.newcomers.items() if name not in there}
@@ -291,15 +290,19 @@ def with_newcomers(profile: Profile) -> Profile:
 
 
 def _is_served(name: str, model: ModelSettings) -> bool:
-    """Return True if every endpoint of the model lists it; an unreachable endpoint lists no
-    models.
+    """Return True if every endpoint of the model lists it, or answers for it; an unreachable
+    endpoint does neither.
     """
     from ttsgraph.endpoints.endpoint import list_models
+    from ttsgraph.endpoints.openai_client import answers
 
     endpoint = endpoint_of(name, model)
     endpoint.target("")  # reports a missing key
     try:
-        lists = (list_models(endpoint, url, NEWCOMERS_S) for url in model.base_urls)
-        return all(endpoint.serves(listed or ()) for listed in lists)
+        return all(
+            endpoint.serves(list_models(endpoint, url, NEWCOMERS_S) or ())
+            or answers(endpoint, url, NEWCOMERS_S)
+            for url in model.base_urls
+        )
     except errors.EndpointError:
         return False

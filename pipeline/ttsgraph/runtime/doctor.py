@@ -1,7 +1,7 @@
 """Check of a profile's requirements on this machine and at its endpoints, with remedies.
 
-The check sends each model one short request, or two if its endpoint lists no models, and changes
-nothing except the stored dialects of endpoints.
+The check sends each model one short request, or two if its endpoint does not list it, and
+changes nothing except the stored dialects of endpoints.
 """
 
 import asyncio

@@ -192,7 +192,7 @@ class Profile(ClosedModel):
     research: stages.ResearchSettings = stages.ResearchSettings()
     """re-search after changes to the pool"""
     newcomers: dict[str, ModelSettings] = Field(default_factory=dict)
-    """models that join the pool of a re-search once their endpoint lists them"""
+    """models that join the pool of a re-search once their endpoint serves them"""
     simulation: Simulation = Simulation()
     """world of the simulated engine"""
     plugins: tuple[str, ...] = Field(default=(), exclude_if=not_)
