@@ -45,6 +45,7 @@ class TestSettings:
             ("served_as", "sk-proj-abcdefghijkl1234"),
             ("base_url", "https://me:hunter2@models.example/v1"),
             ("base_url", ["https://a.example/v1", "https://b.example/v1?api_key=abcdef"]),
+            ("base_url", "https://b.example/v1?api-version=1&Password=hunter2"),
             ("api_key_env", "sk-abcdefghijklmnop"),
             ("api_key_env", "a1b2c3d4e5f6a7b8"),
             ("api_key", "anything"),
@@ -76,6 +77,8 @@ class TestTexts:
         monkeypatch.setenv("B_TOKEN", "canary-one-and-more\n")
         monkeypatch.setenv("C_KEY", "EMPTY")
         assert redact("canary-one, canary-one-and-more, EMPTY") == "[key], [key], EMPTY"
+        url = "https://me:hunter2@a.example/v1?v=1&key=short&x=2"
+        assert redact(url) == "https://[key]@a.example/v1?v=1&key=[key]&x=2"
 
     @given(st.binary(min_size=9, max_size=40), st.sampled_from(sorted(FORMS)), st.text(max_size=20))
     def test_no_form_of_a_key_is_left_in_what_a_server_says(self, drawn, form, around):

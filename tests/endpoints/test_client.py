@@ -161,9 +161,9 @@ def test_a_request_has_the_key_the_query_and_nothing_of_this_machine(monkeypatch
     keyed = {"api_key_env": "SOME_API_KEY"}
     stub = StubServer(("m",))
     with serve(stub) as url:
-        asyncio.run(posted(url, query=(("api-version", "1"),), **keyed))
+        asyncio.run(posted(url + "/?api-version=1&x=%2F%20a~", **keyed))
         asyncio.run(posted(url + "/", key_header="api-key", **keyed))
-    assert stub.paths == ["/v1/chat/completions?api-version=1", "/v1/chat/completions"]
+    assert stub.paths == ["/v1/chat/completions?api-version=1&x=%2F%20a~", "/v1/chat/completions"]
     assert stub.requests == [BODY, BODY]
     headers, other = stub.headers
     assert headers["authorization"] == "Bearer sesame-sesame"

@@ -76,7 +76,8 @@ def test_questions_become_a_task_whose_costs_are_known(project, stub):
 
 
 def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(project, stub, url):
-    more = {"revision": "5f0b02c", "query": {"debug": ""}}
+    url += "?debug="
+    more = {"revision": "5f0b02c"}
     options = ("--model", "other", "--set", json.dumps(FACTS | more), *PRICES, "--key-env", "")
     output = done("add", "--url", url, *options, "--profile", "mine")
     assert "other: $1 and $2 per million tokens (as given)" in output
@@ -85,7 +86,8 @@ def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(project, stub, url)
     assert (model.total, model.layers, model.revision) == (8.03e9, 32, "5f0b02c")
     assert model.price == {"prompt": 1, "completion": 2}
     assert (model.base_url, model.served_as) == (url, "org/other")
-    assert (model.api_key_env, model.query) == (None, {"debug": ""})
+    assert model.api_key_env is None
+    assert stub.paths == ["/v1/chat/completions?debug="]
     assert done("estimate").startswith("sums: ttsgraph run is expected to cost $")
 
 

@@ -20,9 +20,8 @@ def identity(change: dict[str, Any]) -> str:
 
 def test_how_models_are_served_is_not_in_the_identity_of_results():
     model = {"serve": {"replicas": 3, "tensor_parallel": 2}}
-    model |= {"base_url": ["http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1"]}
+    model |= {"base_url": ["http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1?a=b"]}
     model |= {"api_key_env": "ANOTHER_KEY", "api_key_header": "api-key"}
-    model |= {"query": {"api-version": "2024-10-21"}}
     engine = {"concurrency": 7, "timeout_s": 9, "max_retries": 9, "device": "gpu", "python": "else"}
     others = {"limits": {"dollars": 1}, "description": "other words"}
     assert identity({"pool": {MODEL: model}, "engine": engine} | others) == identity({})

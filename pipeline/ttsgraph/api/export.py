@@ -99,9 +99,10 @@ def _request(deployed: DeployedVersion, member: str) -> dict[str, Any]:
     if manner.prompt.style != "chat":
         raise InputError(f"{member}: expected chat prompts to export, found {manner.prompt.style}")
     model = deployed.profile.pool[manner.model]
-    if not model.base_urls or model.api_key_header or model.query:
+    if not model.base_urls or model.api_key_header or "?" in model.base_urls[0]:
         raise InputError(
-            f"{member}: expected a model with a `base_url`, without header and `query`; {SERVE}"
+            f"{member}: expected a model with a `base_url` without a query, and without header;"
+            f" {SERVE}"
         )
     endpoint = replace(endpoint_of(manner.model, model), extra_body=None)
     url, sampling = endpoint.base_urls[0], manner.sampling

@@ -27,10 +27,11 @@ removing them would garble texts.
 """
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HOLDS_SECRET = re.compile(
-    r"(api_?|access_?|private_?)?key|(access_|auth_|api_)?token|secret|passw(or)?d|credentials?|authorization",
-    re.I,
+_SECRET_KEY = (
+    r"((api|access|private)[-_]?)?key|((access|auth|api)[-_]?)?token|secret|passw(or)?d"
+    r"|credentials?|authorization"
 )
+_HOLDS_SECRET = re.compile(_SECRET_KEY, re.I)
 _LOOKS_SECRET = re.compile(
     r"""\b(sk|pk|rk|gsk|xai|pplx|key)-[A-Za-z0-9_-]{12,}  # OpenAI, Anthropic, DeepSeek, Groq
       | \b(hf|r8|ghp|gho|ghs|glpat|nvapi|github_pat)[_-][A-Za-z0-9_-]{16,}
@@ -38,12 +39,12 @@ _LOOKS_SECRET = re.compile(
       | \beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.         # a JSON web token
       | -----BEGIN\ [A-Z ]*PRIVATE\ KEY | \bBearer\ +\S{8,}
       | ://[^/\s:@]*:[^/\s@]+@                                # a password in a URL
-      | [?&](api[-_]?key|access[-_]?token|token|key|secret)=[^&\s]+""",
+      | """
+    rf"[?&](?i:{_SECRET_KEY})=[^&\s]+",
     re.VERBOSE,
 )
-
-
-_IN_URL = re.compile(r"://[^/\s:@]*:[^/\s@]*@")
+_IN_URL = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]*(?=@)")
+_IN_QUERY = re.compile(rf"([?&](?:{_SECRET_KEY})=)[^&\s]+", re.I)
 
 
 def environment_secrets() -> tuple[str, ...]:
@@ -58,11 +59,13 @@ def environment_secrets() -> tuple[str, ...]:
 def redact(text: str, secrets: Sequence[str] | None = None) -> str:
     """Return the text without these secrets.
 
-    By default, remove the environment's secrets and the passwords in URLs.
+    By default, remove the environment's secrets, and the passwords and keys in URLs.
     """
     for secret in environment_secrets() if secrets is None else secrets:
         text = text.replace(secret, HIDDEN)
-    return _IN_URL.sub(f"://{HIDDEN}@", text) if secrets is None else text
+    if secrets is None:
+        text = _IN_QUERY.sub(rf"\1{HIDDEN}", _IN_URL.sub(HIDDEN, text))
+    return text
 
 
 def refuse_secrets(data: Any, where: str, *path: str) -> None:

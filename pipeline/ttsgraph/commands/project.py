@@ -43,12 +43,13 @@ def _options(
 
     Args:
         questions: questions and answers: CSV, JSONL, JSON, parquet or .xlsx
-        url: URL of an OpenAI-compatible endpoint, usually ending in /v1
+        url: URL of an OpenAI-compatible endpoint, usually ending in /v1; with a query if it needs
+            one: 'https://NAME.openai.azure.com/openai/deployments/my-gpt?api-version=2024-10-21'
         key_env: environment variable with the endpoint's key
         model: models, separated by commas; * matches any text (default: all listed)
         price: MODEL=PROMPT,ANSWER, or PROMPT,ANSWER for all: dollars per million tokens
         setting: settings of the endpoint's models, as in a profile's pool, as JSON:
-            '{"api_key_header": "api-key", "query": {"api-version": "2024-10-21"}}'
+            '{"api_key_header": "api-key"}'
         budget: budget per question: 0.002 (dollars) or '3 s' (default: a few calls)
         kind: how answers are graded: exact, choice, number, math, json, similarity, judge, ...
             (default: detected from the questions)

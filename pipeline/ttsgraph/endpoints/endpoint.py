@@ -200,9 +200,8 @@ class Endpoint:
 
     `api_key_env` names the environment variable that holds the key, `key_header` the header that
     carries it if it is not Authorization. `seeds`: requests may carry a seed. `lists_models`: the
-    server can list its models. `query` is added to every URL, `extra_body` (JSON) to every request
-    body. The dialect of a `local` server is not stored, because another server may get its port
-    later.
+    server can list its models. `extra_body` (JSON) is added to every request body. The dialect of a
+    `local` server is not stored, because another server may get its port later.
     """
 
     base_urls: tuple[str, ...]
@@ -212,7 +211,6 @@ class Endpoint:
     lists_models: bool = True
     dialect: Dialect = ANY
     key_header: str | None = None
-    query: tuple[tuple[str, str], ...] = ()
     extra_body: str | None = None
     local: bool = False
 
@@ -230,8 +228,9 @@ class Endpoint:
             variable = f"the environment variable {name}"
             raise EndpointError(f"{where}: expected a key in {variable}{problem}")
         headers = {"Authorization": f"Bearer {key}"} if own is None else {own: key}
-        place = yarl.URL(url.rstrip("/") + path).update_query(dict(self.query))
-        return place, headers, proxy_of(url)
+        base, mark, query = url.partition("?")
+        place = yarl.URL(base.rstrip("/") + path)
+        return yarl.URL(f"{place}{mark}{query}", encoded=True), headers, proxy_of(url)
 
     async def listed(self, http: Http, url: str) -> dict[str, dict[str, Any]] | None:
         """Return the entries of the server's model list by name, or None if it has no list. Raises
@@ -283,7 +282,7 @@ class Endpoint:
         scheme = urlsplit(url).scheme.upper()
         status = "" if fault.status is None else f": HTTP {fault.status}"
         facts = {
-            "where": redact(url),
+            "where": redact(url.partition("?")[0]),
             "kind": fault.kind,
             "status": f"{status}{fault.quoted()}",
             "key": f"the key in {key}" if key else "a request without a key",

@@ -116,15 +116,14 @@ class ModelSettings(ClosedModel):
     served_as: str | None = None
     """the model's name at the endpoint, if it differs"""
     base_url: Annotated[str | Urls | None, Readable] = None
-    """URL of the model's endpoint, or several that share the load; without one, a server is started
-    here. URLs may change: calls are identified by name, served_as and revision
+    """URL of the model's endpoint, with a query if it needs one, such as `?api-version=2024-10-21`;
+    or several URLs that share the load; without one, a server is started here. URLs may change:
+    calls are identified by name, served_as and revision
     """
     api_key_env: str | None = None
     """environment variable that holds the endpoint's key"""
     api_key_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")] | None = None
     """header that carries the key, if it is not Authorization: Bearer"""
-    query: dict[str, str] = Field(default_factory=dict)
-    """query parameters of every URL, such as an api-version"""
     tokens_key: ClassVar = "max_tokens"
     """request parameter that limits an answer's tokens, until the endpoint refuses it"""
     # The fields below are left out of a profile's hash if not given, so that profiles without them

@@ -275,7 +275,6 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
         seeds,
         dialect=model.dialect,
         key_header=model.api_key_header,
-        query=tuple(model.query.items()),
         extra_body=json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None,
     )
 

@@ -31,7 +31,7 @@ ENGINE = ("kind", "seeds", "max_model_len", "max_unscored", "extra_args")
 SERVE = {"max_model_len", "extra_args"}
 """Settings of a locally served model that influence a result."""
 
-REACHED = {"base_url", "api_key_env", "api_key_header", "query", "serve"}
+REACHED = {"base_url", "api_key_env", "api_key_header", "serve"}
 """Settings for reaching a model, such as its address and credentials. They may change while the
 model stays the same.
 """
