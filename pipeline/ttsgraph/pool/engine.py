@@ -98,8 +98,6 @@ class EngineSettings(ClosedModel):
     """attempts after the first, for temporary failures"""
     seeds: bool = False
     """true: external endpoints may receive a seed with each request"""
-    effective_tflops: PositiveFloat | None = None
-    """sustained TFLOP/s of all devices together, for time estimates"""
 
     # Constants of FailurePolicy and others, which were keys in earlier versions.
     startup_s: ClassVar = 300  # serving.running.STARTUP_S is longer

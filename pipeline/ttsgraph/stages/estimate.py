@@ -67,9 +67,9 @@ INIT_STAGES = 2
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     """Return the estimated calls by stage, for one task and one method, and the `expected` cost of
-    `ttsgraph run` with its range. Seconds are estimated only if the engine has `effective_tflops`,
-    or if every model has a `speed`; they assume full concurrency. Raises BudgetError if no call
-    fits the budget, and SettingsError if lengths are not known.
+    `ttsgraph run` with its range. Seconds are estimated only if every model has a `speed`; they
+    assume full concurrency. Raises BudgetError if no call fits the budget, and SettingsError if
+    lengths are not known.
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
@@ -118,13 +118,9 @@ def _used(
     call are multiplied by `more`.
     """
     found = dict.fromkeys(("calls", "prompt_tokens", "generated_tokens", "dollars", "seconds"), 0.0)
-    pool, tflops = cost.pool, profile.engine.effective_tflops
-    dollars = CostModel(pool, cost.lengths, "dollars")
-    clock, per_second = None, 1.0
-    if tflops is not None and not pool.unknown:
-        clock, per_second = CostModel(pool, cost.lengths, "flops"), tflops * 1e12
-    elif all(spec.speed for spec in pool.values()):
-        clock, per_second = CostModel(pool, cost.lengths, "runtime"), profile.engine.concurrency
+    dollars = CostModel(cost.pool, cost.lengths, "dollars")
+    timed = all(spec.speed for spec in cost.pool.values())
+    clock = CostModel(cost.pool, cost.lengths, "runtime") if timed else None
     for (name, reads), count in kinds.items():
         lengths, times = cost.lengths[name], count * more
         found["calls"] += count
@@ -134,7 +130,7 @@ def _used(
         found["generated_tokens"] += times * written
         found["dollars"] += times * dollars.call_cost(name, reads)
         if clock is not None:
-            found["seconds"] += times * clock.call_cost(name, reads) * clock.unit / per_second
+            found["seconds"] += times * clock.call_cost(name, reads) / profile.engine.concurrency
     return found
 
 
