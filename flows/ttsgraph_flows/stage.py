@@ -150,28 +150,30 @@ class Stage(Project):
         def tell(line: str) -> None:
             say(f"{self.task}: {line}")
 
-        async def run(carry: Carry | None, asks: StoreAddress | None = None) -> T:
+        async def run(
+            carry: Carry | None = None, count: int = 0, asks: StoreAddress | None = None
+        ) -> T:
             async with asking(self, meter, self.calls, tell, needed) as asked:
                 environment = asked.environment
                 if carry is not None:
                     order = workers.order_of(self.profile, self.task, shots, asks)
-                    spread = order, carry, self.profile.workers.count, self.calls, meter
+                    spread = order, carry, count, self.calls, meter
                     environment = workers.SpreadEnvironment(environment, *spread)
                 done = await work(StepModels(environment, asked.speak, shown))
             if environment.grader.judged:
                 tell(judged_line(environment.grader.judged))
             return done
 
-        if self.profile.workers.kind == "local":
-            return step("ask the models", lambda: asyncio.run(run(None)))
+        if not self.profile.workers:
+            return step("ask the models", lambda: asyncio.run(run()))
         from ttsgraph_flows.workers import carrier, own_host  # Prefect is slow to import
 
         with (
-            carrier(self.profile.workers) as carry,
+            carrier(self.profile.workers) as (carry, count),
             contextlib.closing(open_cache()) as cache,
             workers.asked_for_calls(cache, own_host(self.profile.workers)) as asks,
         ):
-            return step("ask the models", lambda: asyncio.run(run(carry, asks)))
+            return step("ask the models", lambda: asyncio.run(run(carry, count, asks)))
 
     def record(self, name: str, table: pd.DataFrame, file: Path) -> None:
         """Record in MLflow a stage's graphs and the file that the stage wrote, and show the graphs

@@ -46,7 +46,7 @@ def project(tmp_path_factory, stub):
 COMMAND = (sys.executable, "-m", "ttsgraph_flows.search", "--task", "math", "--method", "random")
 
 
-def work_in(project: Project, **workers: str) -> None:
+def work_in(project: Project, workers: int | str) -> None:
     """Say so in the settings, and forget what was asked under others."""
     project.profile["workers"] = workers
     project.save()
@@ -71,7 +71,7 @@ def cluster(project: Project) -> Iterator[None]:
         address = json.loads(file.read_text())["address"]
         for name in "ab":
             start(name, "worker", address, "--nthreads", "2", "--no-nanny", "--name", name)
-        work_in(project, kind="dask", address=address)
+        work_in(project, address)
         yield
 
 
@@ -90,9 +90,12 @@ def outcome(project: Project) -> tuple[str, str]:
 
 
 def test_two_workers_find_what_one_process_finds_though_one_is_killed(project, stub):
-    work_in(project, kind="local")
+    work_in(project, 0)
     project.said_by(*COMMAND)
     undisturbed = outcome(project)
+    work_in(project, 2)  # started by the search itself
+    project.said_by(*COMMAND)
+    assert outcome(project) == undisturbed
     with cluster(project):
         asked = len(stub[0].requests) + 40
         more = {"cwd": project.folder, "env": project.environment}
@@ -108,8 +111,8 @@ def test_two_workers_find_what_one_process_finds_though_one_is_killed(project, s
 
 
 def test_a_cluster_that_is_not_there_is_named(project):
-    work_in(project, kind="dask", address="tcp://127.0.0.1:9")
+    work_in(project, "tcp://127.0.0.1:9")
     done = project.run("env", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=2s", *COMMAND)
     assert done.returncode == 2, done.stderr
-    where = "error: workers of kind dask: expected a cluster at tcp://127.0.0.1:9"
+    where = "error: workers: expected a cluster at tcp://127.0.0.1:9"
     assert f"{where}, but it can't be reached" in done.stderr

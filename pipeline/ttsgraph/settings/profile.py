@@ -181,8 +181,10 @@ class Profile(ClosedModel):
     """objective of the search"""
     limits: stages.LimitSettings = stages.LimitSettings()
     """spending limits of one stage, such as a search"""
-    workers: stages.WorkerSettings = stages.WorkerSettings()
-    """place where candidates are evaluated"""
+    workers: stages.Workers = 0
+    """place where candidates are evaluated: 0 for this process, a number of Dask workers to start
+    here, or the address of a Dask cluster's scheduler
+    """
     sandbox: SandboxSettings = SandboxSettings()
     """running of programs that models write"""
     evaluate: stages.EvaluateSettings = stages.EvaluateSettings()
@@ -265,7 +267,7 @@ class Profile(ClosedModel):
                     " pool yet"
                 )
         started = [*self.hosted, *self.elsewhere]
-        if self.workers.kind != "local" and started:
+        if self.workers and started:
             raise ValueError(
                 "expected the engine to be external or simulated, found"
                 f" {self.engine.kind}, which starts {started[0]!r} here; workers call the models'"

@@ -4,10 +4,11 @@ evaluation, promotion.
 
 from __future__ import annotations
 
+import re
 from operator import not_
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.graphs.budget import BudgetOf, Metric
@@ -137,23 +138,20 @@ class LimitSettings(ClosedModel):
     """maximum duration in seconds"""
 
 
-class WorkerSettings(ClosedModel):
-    """Place of evaluation: the searching process (local), or workers of a Dask cluster, which share
-    the questions.
-    """
+def _place(workers: object) -> object:
+    number = type(workers) is int and workers >= 0
+    if not (number or re.fullmatch(r"(tcp|tls|ucx|wss?)://\S+:\d+", str(workers))):
+        raise ValueError(
+            "expected a number of workers, 0 for none, or a scheduler's address, such as"
+            f" tcp://host:8786; found {workers!r}"
+        )
+    return workers
 
-    kind: Literal["local", "dask"] = "local"
-    """in this process, or on a Dask cluster"""
-    count: PositiveInt = 2
-    """number of workers that the cluster has or, without an address, that are started here"""
-    address: str | None = None
-    """address of the cluster's scheduler; without one, workers are started here"""
 
-    @model_validator(mode="after")
-    def _complete(self) -> WorkerSettings:
-        if self.kind == "local" and self.address is not None:
-            raise ValueError("expected 'address' only with kind dask, found kind local")
-        return self
+Workers = Annotated[NonNegativeInt | str, BeforeValidator(_place)]
+"""Place of evaluation: the searching process (0), or Dask workers, which share the questions: a
+number of workers to start here, or the address of a cluster's scheduler.
+"""
 
 
 class DeploySettings(ClosedModel):
