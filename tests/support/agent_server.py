@@ -43,7 +43,7 @@ def agent_server(script: Callable[[dict[str, Any]], str]) -> StubServer:
 
 
 def settings(**changes: Any) -> AgentSettings:
-    usual = {"kind": "llm", "model": "guide", "base_url": "http://unused", "price": 1}
+    usual = {"model": "guide", "base_url": "http://unused", "price": 1}
     return AgentSettings(**(usual | changes))
 
 

@@ -154,6 +154,6 @@ class Project(Copy):
 
     def guided_by(self, agent_url: str, **more: Any) -> None:
         """Let the search be led by a language model, whose key is in AGENT_KEY."""
-        agent = {"kind": "llm", "base_url": agent_url, "model": "guide", "price": 2}
+        agent = {"base_url": agent_url, "model": "guide", "price": 2}
         self.profile["agent"] = agent | {"api_key_env": "AGENT_KEY"} | more
         self.save()

@@ -154,7 +154,7 @@ async def open_agent(
     EndpointError if the key is missing.
     """
     agent = profile.agent if needed else None  # a stage reads no setting that it doesn't need
-    if agent is None or agent.kind != "llm" or agent.model is None:
+    if agent is None or agent.model is None:
         yield None
         return
     pooled = profile.pool[agent.model] if agent.base_url is None else None

@@ -89,7 +89,7 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
             at = replace(endpoint, base_urls=(url,))
             calls.append(_reach(f"model {name}", at, request, policy, habits))
     agent = profile.agent
-    if agent.kind == "llm" and agent.base_url is not None and agent.model is not None:
+    if agent.base_url is not None and agent.model is not None:
         endpoint, asked = agent_endpoint(agent), probe(agent.model)
         calls.append(_reach(f"agent {agent.model}", endpoint, asked, policy, DialectStore()))
     return list(await asyncio.gather(*calls))

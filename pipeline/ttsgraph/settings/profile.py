@@ -85,12 +85,10 @@ AgentPart = Literal[
 
 class AgentSettings(ClosedModel):
     """Agent that guides a search, and the paper's insights that it may use (the ablations of table
-    2). `model` and the keys after it are for `kind: llm`, a language model behind an
-    OpenAI-compatible endpoint; without a `base_url`, `model` names a model of the pool.
+    2). It is a language model behind an OpenAI-compatible endpoint if there is a `model`, or else
+    the paper's insights as rules. Without a `base_url`, `model` names a model of the pool.
     """
 
-    kind: Literal["heuristic", "llm"] = "heuristic"
-    """heuristic: the paper's insights as rules; llm: a language model"""
     without: tuple[AgentPart, ...] = Field(default=(), exclude_if=not_)
     """parts to switch off, for ablations. insight_1: which models go together; insight_2: how many
     models; insight_3: how wide and how deep a graph should be; scaling_rules: the rules of
@@ -101,7 +99,9 @@ class AgentSettings(ClosedModel):
     step: ClassVar = 0.3
     """largest change of a probability in one step of the heuristic, a key in earlier versions"""
     model: str | None = None
-    """name of the agent's model, at the endpoint or in the pool"""
+    """name of the agent's language model, at the endpoint or in the pool; without one, the agent is
+    the paper's insights as rules
+    """
     base_url: Annotated[str | None, Readable] = None
     """endpoint of the agent's model; not needed for a model of the pool"""
     api_key_env: str | None = None
@@ -136,19 +136,22 @@ class AgentSettings(ClosedModel):
         parts = (part for part in get_args(AgentPart) if part != "proposes")
         return super().constants() | dict.fromkeys(parts, True)
 
+    @property
+    def asks(self) -> bool:
+        """True if the agent asks a language model."""
+        return self.model is not None
+
     def uses(self, part: AgentPart) -> bool:
         """Return True if a part isn't switched off."""
         return part not in self.without
 
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:
-        if self.kind == "llm" and self.model is None:
-            raise ValueError("expected a model for kind llm, found none")
-        if self.kind == "llm" and self.base_url is not None and self.price is None:
+        unused = sorted(self.model_fields_set & {"base_url", "api_key_env", "price"})
+        if not self.asks and unused:
+            raise ValueError(f"expected {unused[0]!r} only with a model, found no model")
+        if self.base_url is not None and self.price is None:
             raise ValueError("expected a price for the agent's model (0 if it is free), found none")
-        unused = sorted(self.model_fields_set & {"model", "base_url", "api_key_env", "price"})
-        if self.kind == "heuristic" and unused:
-            raise ValueError(f"expected {unused[0]!r} only with kind llm, found kind heuristic")
         return self
 
 
@@ -309,7 +312,7 @@ class Profile(ClosedModel):
     def _known_agent(self) -> Profile:
         agent = self.agent
         served = () if self.engine.kind == "simulated" else tuple(self.pool)
-        if agent.kind == "llm" and agent.base_url is None and agent.model not in served:
+        if agent.asks and agent.base_url is None and agent.model not in served:
             remedy = " (a simulated model can't be an agent)"
             if served:
                 remedy = f", or agent.model among {', '.join(served)}"

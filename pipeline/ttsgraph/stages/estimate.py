@@ -165,7 +165,7 @@ def _agent(profile: Profile) -> dict[str, float]:
     figures; zero if the agent has no language model.
     """
     agent = profile.agent
-    if agent.kind != "llm":
+    if not agent.asks:
         return {"calls": 0, "tokens": 0, "dollars": 0.0}
     calls = (profile.search.max_iterations + INIT_STAGES) * ANSWERS
     read, written = calls * agent.context_tokens, calls * agent.max_tokens
@@ -222,7 +222,7 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     """
     # With simulated models, lengths are as given, and nothing is measured.
     engine = profile.engine.model_copy(update={"kind": "simulated"})
-    agent = profile.agent.model_copy(update={"kind": "heuristic"})
+    agent = profile.agent.model_copy(update={"model": None})
     given = profile.model_copy(update={"engine": engine, "agent": agent})
     project = Project(given, task, 0, Folder.temporary())
     questions = {

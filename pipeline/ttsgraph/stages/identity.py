@@ -65,6 +65,7 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
     }
     data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
     data["agent"]["base_url"] = None
+    data["agent"]["kind"] = "llm" if profile.agent.asks else "heuristic"  # an earlier key
     names = [*profile.tasks] if task is None else [task]
     data["tasks"] = {name: _task(profile.task(name)) for name in names}
     if profile.plugins:

@@ -395,11 +395,11 @@ def make_agent(
     """Return the agent that a profile asks for; it draws from `rng`. Raises SettingsError if the
     agent is a language model and `speak` is None.
     """
-    if settings.kind == "heuristic":
+    if not settings.asks:
         return HeuristicAgent(rng, settings)
     if speak is None:
         raise SettingsError(
-            "agent.kind llm: expected `speak`, which calls the agent's language model, found None"
+            "agent.model: expected `speak`, which calls the agent's language model, found None"
         )
     from ttsgraph.searching.agent.llm import LLMAgent  # slow to import, and few searches need it
 
