@@ -165,7 +165,7 @@ def test_no_call_of_the_agent_is_begun_that_may_exceed_the_limit(tmp_path, profi
                 await asyncio.to_thread(speak, asked, "edit", "{}")
 
     with serve(stub) as url:
-        agent = agent_settings(base_url=url, price=1000, max_tokens=20)
+        agent = agent_settings(base_url=url, price=1000, context_tokens=40)
         with pytest.raises(LimitReached, match="next call may take"):
             asyncio.run(ask_until_the_limit(profile.model_copy(update={"agent": agent})))
     assert 0.11 <= meter.spent.dollars <= 0.5

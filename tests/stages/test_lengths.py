@@ -151,8 +151,8 @@ def test_what_a_contest_of_one_model_takes_adds_up():
 
 def test_an_agent_with_a_language_model_takes_at_most_its_limits():
     agent = {"model": "guide", "base_url": "http://127.0.0.1:1/v1", "price": 0.02}
-    profile = one_model(agent=agent | {"context_tokens": 900, "max_tokens": 100})
+    profile = one_model(agent=agent | {"context_tokens": 1000})
     calls = (profile.search.max_iterations + 2) * 2
-    dollars = pytest.approx(1000 * calls * 0.02e-6)
-    told = {"calls": calls, "tokens": 1000 * calls, "dollars": dollars}
+    dollars = pytest.approx(1500 * calls * 0.02e-6)
+    told = {"calls": calls, "tokens": 1500 * calls, "dollars": dollars}
     assert estimate_run(profile, "math")["agent"] == told

@@ -116,12 +116,12 @@ class AgentSettings(ClosedModel):
     """way to request the form of answers: if an endpoint refuses it, the next weaker one is used"""
     temperature: ClassVar = None
     """sampling temperature: the endpoint's default, as some reasoning models accept no other"""
-    max_tokens: PositiveInt = 8192
-    """maximum tokens of one answer, its reasoning included"""
     tokens_key: ClassVar = "max_tokens"
     """request parameter that limits an answer's tokens, until the endpoint refuses it"""
     context_tokens: PositiveInt = 16384
-    """maximum estimated tokens of a prompt; tables that would exceed it are summarised"""
+    """maximum estimated tokens of a prompt; tables that would exceed it are summarised. An answer
+    has at most half as many, its reasoning included
+    """
     timeout_s: ClassVar = 600.0
     """timeout of one attempt, in seconds: longer than a model takes to reason in `max_tokens`"""
     max_retries: ClassVar = 4
@@ -140,6 +140,11 @@ class AgentSettings(ClosedModel):
     def asks(self) -> bool:
         """True if the agent asks a language model."""
         return self.model is not None
+
+    @property
+    def max_tokens(self) -> int:
+        """Maximum tokens of one answer."""
+        return max(1, self.context_tokens // 2)
 
     def uses(self, part: AgentPart) -> bool:
         """Return True if a part isn't switched off."""

@@ -50,7 +50,7 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
     tasks. Measured lengths are left out, because they are a result.
     """
     data = profile.model_dump(mode="json", exclude=LEFT_OUT)
-    # Constants that were settings, and an empty address, keep the hashes of old records valid.
+    # Constants and the like that were settings keep the hashes of old records valid.
     for name, section in profile:
         if name in data and isinstance(section, ClosedModel):
             data[name] |= section.constants()
@@ -64,8 +64,8 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
         for name, model in profile.pool.items()
     }
     data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
-    data["agent"]["base_url"] = None
-    data["agent"]["kind"] = "llm" if profile.agent.asks else "heuristic"  # an earlier key
+    kind = "llm" if profile.agent.asks else "heuristic"
+    data["agent"] |= {"kind": kind, "base_url": None, "max_tokens": profile.agent.max_tokens}
     names = [*profile.tasks] if task is None else [task]
     data["tasks"] = {name: _task(profile.task(name)) for name in names}
     if profile.plugins:
