@@ -125,7 +125,7 @@ class Stage(Project):
 
     def metered(self, name: str, publish: Publish = ignore) -> AbstractContextManager[Meter]:
         """Return the context of the meter of the work with this name (see `Account.metered`)."""
-        elsewhere = {"engine", "description", "limits", "workers"}
+        elsewhere = {"engine", "limits", "workers"}
         settings = self.given.model_dump_json(exclude=elsewhere)
         identity = digest({"settings": settings, "questions": md5(self.questions_path)})
         account = Account(self.results / "spent" / f"{name}.json", identity)

@@ -125,7 +125,7 @@ def test_commands_and_options_that_a_page_names_exist(page: str) -> None:
             pytest.fail(f"{page}: {' '.join(given)}: {error}")
 
 
-SECTIONS = {*Params.model_fields, *Profile.model_fields} - {"description"}
+SECTIONS = {*Params.model_fields, *Profile.model_fields}
 SCHEMAS = [model.model_json_schema() for model in (Params, Profile)]
 PARTS = [part for schema in SCHEMAS for part in (schema, *schema["$defs"].values())]
 KEYS = {key for part in PARTS for key in part.get("properties", ())}

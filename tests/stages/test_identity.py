@@ -23,7 +23,7 @@ def test_how_models_are_served_is_not_in_the_identity_of_results():
     model |= {"base_url": ["http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1?a=b"]}
     model |= {"api_key_env": "ANOTHER_KEY", "api_key_header": "api-key"}
     engine = {"concurrency": 7, "timeout_s": 9, "max_retries": 9, "device": "gpu", "python": "else"}
-    others = {"limits": {"dollars": 1}, "description": "other words"}
+    others = {"limits": {"dollars": 1}}
     assert identity({"pool": {MODEL: model}, "engine": engine} | others) == identity({})
 
 

@@ -165,8 +165,6 @@ class Profile(ClosedModel):
     dvc.yaml lists among its params, even if the section is empty ({}).
     """
 
-    description: str = ""
-    """purpose of the profile"""
     engine: EngineSettings
     """engine that serves the models, and its settings"""
     pool: dict[str, ModelSettings]

@@ -20,7 +20,7 @@ from ttsgraph.settings.task import TaskSettings
 from ttsgraph.tasks.base import AskingTask
 
 LEFT_OUT = {
-    *("description", "limits", "workers"),  # these never influence a result
+    *("limits", "workers"),  # these never influence a result
     *("evaluate", "deploy", "research", "newcomers"),  # these are used only after a search
 }
 """Sections of a profile that don't influence a search."""
