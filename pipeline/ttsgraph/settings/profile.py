@@ -137,9 +137,9 @@ class AgentSettings(ClosedModel):
         return super().constants() | dict.fromkeys(parts, True)
 
     @property
-    def asks(self) -> bool:
-        """True if the agent asks a language model."""
-        return self.model is not None
+    def kind(self) -> Literal["heuristic", "llm"]:
+        """Kind of agent: rules, or a language model."""
+        return "heuristic" if self.model is None else "llm"
 
     @property
     def max_tokens(self) -> int:
@@ -153,7 +153,7 @@ class AgentSettings(ClosedModel):
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:
         unused = sorted(self.model_fields_set & {"base_url", "api_key_env", "price"})
-        if not self.asks and unused:
+        if self.model is None and unused:
             raise ValueError(f"expected {unused[0]!r} only with a model, found no model")
         if self.base_url is not None and self.price is None:
             raise ValueError("expected a price for the agent's model (0 if it is free), found none")
@@ -315,7 +315,7 @@ class Profile(ClosedModel):
     def _known_agent(self) -> Profile:
         agent = self.agent
         served = () if self.engine.kind == "simulated" else tuple(self.pool)
-        if agent.asks and agent.base_url is None and agent.model not in served:
+        if agent.kind == "llm" and agent.base_url is None and agent.model not in served:
             remedy = " (a simulated model can't be an agent)"
             if served:
                 remedy = f", or agent.model among {', '.join(served)}"

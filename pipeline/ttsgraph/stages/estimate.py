@@ -165,7 +165,7 @@ def _agent(profile: Profile) -> dict[str, float]:
     figures; zero if the agent has no language model.
     """
     agent = profile.agent
-    if not agent.asks:
+    if agent.kind != "llm":
         return {"calls": 0, "tokens": 0, "dollars": 0.0}
     calls = (profile.search.max_iterations + INIT_STAGES) * ANSWERS
     read, written = calls * agent.context_tokens, calls * agent.max_tokens

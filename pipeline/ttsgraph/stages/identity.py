@@ -64,8 +64,8 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
         for name, model in profile.pool.items()
     }
     data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
-    kind = "llm" if profile.agent.asks else "heuristic"
-    data["agent"] |= {"kind": kind, "base_url": None, "max_tokens": profile.agent.max_tokens}
+    data["agent"] |= {name: getattr(profile.agent, name) for name in ("kind", "max_tokens")}
+    data["agent"]["base_url"] = None
     names = [*profile.tasks] if task is None else [task]
     data["tasks"] = {name: _task(profile.task(name)) for name in names}
     if profile.plugins:

@@ -395,7 +395,7 @@ def make_agent(
     """Return the agent that a profile asks for; it draws from `rng`. Raises SettingsError if the
     agent is a language model and `speak` is None.
     """
-    if not settings.asks:
+    if settings.kind == "heuristic":
         return HeuristicAgent(rng, settings)
     if speak is None:
         raise SettingsError(

@@ -306,7 +306,7 @@ class JointReinforce(AgentReinforce):
         lead = leads[self._best[0]]
         why = f"the best that was screened is expected to be {lead:+.3f} from the contest's winner"
         self.agent.move = Move(reason=why)
-        if self.problem.agent.asks:
+        if self.problem.agent.kind == "llm":
             notes, reading = self._notes(values, model), reading_loses(self.learnt.leaders)
             self.agent.act(self.distribution, replace(brief, notes=notes, reading=reading))
         if self.agent.iteration % CHALLENGE_EVERY == 0:
