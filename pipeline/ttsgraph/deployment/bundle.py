@@ -59,7 +59,7 @@ def _current(stored: Any) -> Any:
 
 
 def _without(data: Any, path: Sequence[str]) -> Any:
-    """Return plain data without the key at a path, in which * stands for all keys."""
+    """Return plain data without the key at a path, in which * means all keys."""
     if not isinstance(data, dict):
         return data
     first, *rest = path

@@ -119,8 +119,8 @@ class AgentSettings(ClosedModel):
     tokens_key: ClassVar = "max_tokens"
     """request parameter that limits an answer's tokens, until the endpoint refuses it"""
     context_tokens: PositiveInt = 16384
-    """maximum estimated tokens of a prompt; tables that would exceed it are summarised. An answer
-    has at most half as many, its reasoning included
+    """maximum estimated tokens of a prompt; tables that would exceed it are summarised. Half of
+    them are the maximum of an answer, its reasoning included
     """
     timeout_s: ClassVar = 600.0
     """timeout of one attempt, in seconds: longer than a model takes to reason in `max_tokens`"""
