@@ -36,10 +36,10 @@ def test_a_bundle_comes_back_the_same_and_has_its_hash_as_version(tmp_path):
 
 def test_a_bundle_of_an_earlier_version_is_read(tmp_path):
     path = DeployedVersion("math", FUSED, PROFILE, SHOTS).write(tmp_path)
-    model = {"listed": False, "query": {}, "serve": {"kv_heads": 3, "head_dim": 64}}
+    model = {"listed": False, "query": {}}
     earlier = {
         "description": "two models",
-        "workers": {"kind": "dask", "count": 2},
+        "workers": {"kind": "local", "count": 2},
         "agent": {"kind": "heuristic", "max_tokens": 9},
         "engine": {"effective_tflops": 100.0},
         "pool": dict.fromkeys(PROFILE.pool, model),

@@ -1,9 +1,8 @@
-"""Models that join a pool once their endpoint serves them, asked of real servers."""
+"""Models that join a pool once their endpoint lists them, asked of real servers."""
 
 import pytest
 import yaml
 
-from tests.support.answers import error
 from tests.support.project import MODEL, ROOT, laptop_on
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
@@ -25,7 +24,6 @@ def profile(url: str, **newcomers: dict) -> Profile:
 
 def test_a_newcomer_joins_when_its_endpoint_lists_it_and_the_pool_is_another_then():
     stub = StubServer(("small",))
-    stub.misbehave = lambda count, body: None if body["model"] in stub.models else error(404, "")
     with serve(stub) as url:
         before = profile(url, late=MODEL | {"base_url": url, "served_as": "org/late"})
         assert set(with_newcomers(before).pool) == {"small"}
@@ -33,11 +31,6 @@ def test_a_newcomer_joins_when_its_endpoint_lists_it_and_the_pool_is_another_the
         after = with_newcomers(before)
     assert (set(after.pool), set(after.newcomers)) == ({"small", "late"}, set())
     assert pool_fingerprint(after) != pool_fingerprint(before)
-
-
-def test_a_newcomer_that_no_list_has_joins_when_it_answers():
-    with serve(StubServer(("small",))) as url:
-        assert "late" in with_newcomers(profile(url, late=MODEL | {"base_url": url})).pool
 
 
 def test_a_newcomer_whose_endpoint_is_away_or_lists_nothing_waits(monkeypatch):

@@ -19,7 +19,8 @@ class ClosedModel(BaseModel):
     """Frozen pydantic model that rejects unknown keys.
 
     A class variable is a constant that was a key in earlier versions. Bundles of these versions
-    contain it, so it may be given with its value, and with no other.
+    contain it, so it may be given with its value, and with no other. If it is `...`, the key has no
+    effect any more, and may have any value.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,7 +36,7 @@ class ClosedModel(BaseModel):
         if not isinstance(given, dict):
             return given
         fixed = cls.constants()
-        return {k: value for k, value in given.items() if k not in fixed or value != fixed[k]}
+        return {k: v for k, v in given.items() if k not in fixed or fixed[k] not in (v, ...)}
 
 
 def load(kind: type[Settings], path: Path) -> Settings:

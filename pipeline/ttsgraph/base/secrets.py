@@ -28,10 +28,9 @@ removing them would garble texts.
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_KEY = (
-    r"((api|access|private)[-_]?)?key|((access|auth|api)[-_]?)?token|secret|passw(or)?d"
+    r"(?:(?:api|access|private)[-_]?)?key|(?:(?:access|auth|api)[-_]?)?token|secret|passw(?:or)?d"
     r"|credentials?|authorization"
 )
-_HOLDS_SECRET = re.compile(_SECRET_KEY, re.I)
 _LOOKS_SECRET = re.compile(
     r"""\b(sk|pk|rk|gsk|xai|pplx|key)-[A-Za-z0-9_-]{12,}  # OpenAI, Anthropic, DeepSeek, Groq
       | \b(hf|r8|ghp|gho|ghs|glpat|nvapi|github_pat)[_-][A-Za-z0-9_-]{16,}
@@ -43,8 +42,7 @@ _LOOKS_SECRET = re.compile(
     rf"[?&](?i:{_SECRET_KEY})=[^&\s]+",
     re.VERBOSE,
 )
-_IN_URL = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]*(?=@)")
-_IN_QUERY = re.compile(rf"([?&](?:{_SECRET_KEY})=)[^&\s]+", re.I)
+_IN_URL = re.compile(rf"(://)[^/\s:@]*:[^/\s@]*(?=@)|([?&](?:{_SECRET_KEY})=)[^&\s]+", re.I)
 
 
 def environment_secrets() -> tuple[str, ...]:
@@ -63,9 +61,7 @@ def redact(text: str, secrets: Sequence[str] | None = None) -> str:
     """
     for secret in environment_secrets() if secrets is None else secrets:
         text = text.replace(secret, HIDDEN)
-    if secrets is None:
-        text = _IN_QUERY.sub(rf"\1{HIDDEN}", _IN_URL.sub(HIDDEN, text))
-    return text
+    return _IN_URL.sub(rf"\1\2{HIDDEN}", text) if secrets is None else text
 
 
 def refuse_secrets(data: Any, where: str, *path: str) -> None:
@@ -83,7 +79,7 @@ def refuse_secrets(data: Any, where: str, *path: str) -> None:
     elif isinstance(data, str):
         name = path[-1] if path else ""
         of_secret = _VARIABLE.fullmatch(data) and SECRET_NAME.search(data)
-        allowed = of_secret if name == "api_key_env" else not _HOLDS_SECRET.fullmatch(name)
+        allowed = of_secret if name == "api_key_env" else not re.fullmatch(_SECRET_KEY, name, re.I)
         if not allowed or _LOOKS_SECRET.search(data):
             raise SettingsError(
                 f"{where}: key {'.'.join(path)!r}: found what may be a key or password; move it to"

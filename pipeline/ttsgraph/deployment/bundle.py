@@ -12,9 +12,9 @@ from functools import cached_property
 from itertools import combinations
 from operator import not_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
+from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ttsgraph.base.errors import DeploymentError, InputError, RunStopped
@@ -43,36 +43,8 @@ GRAPH = "graph.json"
 Effort = Literal["low", "medium", "high"]
 
 
-EARLIER = (
-    *("description", "agent.kind", "agent.max_tokens", "engine.effective_tflops", "pool.*.listed"),
-    *("pool.*.serve.kv_heads", "pool.*.serve.head_dim"),
-)
-"""Keys of profiles of earlier versions that influence no answer."""
-
-
-def _current(stored: Any) -> Any:
-    """Return a stored profile without the keys in EARLIER."""
-    for path in EARLIER:
-        stored = _without(stored, path.split("."))
-    old_workers = isinstance(stored, dict) and isinstance(stored.get("workers"), dict)
-    return _without(stored, ["workers"]) if old_workers else stored
-
-
-def _without(data: Any, path: Sequence[str]) -> Any:
-    """Return plain data without the key at a path, in which * means all keys."""
-    if not isinstance(data, dict):
-        return data
-    first, *rest = path
-    if not rest:
-        return {key: value for key, value in data.items() if key != first}
-    inner = data if first == "*" else data.keys() & {first}
-    return data | {key: _without(data[key], rest) for key in inner}
-
-
 Spelled = Annotated[
-    Profile,
-    BeforeValidator(_current),
-    PlainSerializer(lambda profile: profile.model_dump(mode="json", exclude_none=True)),
+    Profile, PlainSerializer(lambda profile: profile.model_dump(mode="json", exclude_none=True))
 ]
 """Profile that is stored with every setting spelled out, so that later changes to defaults don't
 alter it.

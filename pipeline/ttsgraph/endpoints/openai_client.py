@@ -7,14 +7,12 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ttsgraph.base import errors
 from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.secrets import environment_secrets, redact
-from ttsgraph.base.waiting import run
 from ttsgraph.endpoints.endpoint import Endpoint, Http, fault_of, probe
 from ttsgraph.endpoints.endpoints import FailurePolicy, Replicas, Server
 from ttsgraph.endpoints.faults import CAUSES, OF_ONE_PROMPT, SETTLED, Fault
@@ -307,21 +305,3 @@ class OpenAIClient(Client):
     async def aclose(self) -> None:
         """Close all connections."""
         await self.http.aclose()
-
-
-def answers(endpoint: Endpoint, url: str, timeout_s: float) -> bool:
-    """Return True if the endpoint's model answers a short test request at a base URL within
-    `timeout_s`. This function can be called from anywhere, even inside a running event loop.
-    """
-    name = endpoint.served_as
-
-    async def asked() -> None:
-        policy = FailurePolicy(timeout_s=timeout_s)
-        async with aclosing(OpenAIClient({name: endpoint}, policy)) as client:
-            await client.once(url, probe(name))
-
-    try:
-        run(asked())
-    except Exception:  # the server may be anything, so any error is possible
-        return False
-    return True

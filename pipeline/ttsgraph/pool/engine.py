@@ -100,6 +100,7 @@ class EngineSettings(ClosedModel):
     """true: external endpoints may receive a seed with each request"""
 
     # Constants of FailurePolicy and others, which were keys in earlier versions.
+    effective_tflops: ClassVar = ...
     startup_s: ClassVar = 300  # serving.running.STARTUP_S is longer
     backoff_s: ClassVar = 0.5
     down_s: ClassVar = 180

@@ -125,6 +125,7 @@ class ModelSettings(ClosedModel):
     api_key_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")] | None = None
     """header that carries the key, if it is not Authorization: Bearer"""
     query: ClassVar[dict[str, str]] = {}  # a key of earlier versions, now a part of base_url
+    listed: ClassVar = ...
     tokens_key: ClassVar = "max_tokens"
     """request parameter that limits an answer's tokens, until the endpoint refuses it"""
     # The fields below are left out of a profile's hash if not given, so that profiles without them

@@ -289,19 +289,15 @@ def with_newcomers(profile: Profile) -> Profile:
 
 
 def _is_served(name: str, model: ModelSettings) -> bool:
-    """Return True if every endpoint of the model lists it, or answers for it; an unreachable
-    endpoint does neither.
+    """Return True if every endpoint of the model lists it; an unreachable endpoint lists no
+    models.
     """
     from ttsgraph.endpoints.endpoint import list_models
-    from ttsgraph.endpoints.openai_client import answers
 
     endpoint = endpoint_of(name, model)
     endpoint.target("")  # reports a missing key
     try:
-        return all(
-            endpoint.serves(list_models(endpoint, url, NEWCOMERS_S) or ())
-            or answers(endpoint, url, NEWCOMERS_S)
-            for url in model.base_urls
-        )
+        lists = (list_models(endpoint, url, NEWCOMERS_S) for url in model.base_urls)
+        return all(endpoint.serves(listed or ()) for listed in lists)
     except errors.EndpointError:
         return False

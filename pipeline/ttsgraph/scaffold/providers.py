@@ -19,9 +19,9 @@ from ttsgraph.base.errors import CallFailed, EndpointError, InputError, NoAnswer
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints import openai_client
-from ttsgraph.endpoints.endpoint import Endpoint, list_models, path_advice, plain_name
+from ttsgraph.endpoints.endpoint import list_models, path_advice, plain_name
 from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.openai_client import OpenAIClient, answers
+from ttsgraph.endpoints.openai_client import OpenAIClient
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
 from ttsgraph.models.dialect import TOKENS_KEYS
 from ttsgraph.pool.settings import ModelSettings, price_of
@@ -69,11 +69,6 @@ class Provider:
         key = {"api_key_env": self.key_env} if self.key_env else {}
         return {**self.settings, "base_url": self.url, "served_as": served_as, **key}
 
-    def endpoint(self, served_as: str) -> Endpoint:
-        """Return the endpoint of a model. Raises SettingsError if a setting is invalid."""
-        entry = self.entry(served_as) | {"price": 0}
-        return endpoint_of(served_as, parse(ModelSettings, entry, redact(self.url)))
-
 
 def candidates(
     provider: Provider, held: Mapping[str, Mapping[str, Any]]
@@ -81,8 +76,8 @@ def candidates(
     """Return the chosen or listed models under new names for the pool; and a line for each model
     that is left out: it is in the pool already, or, if it wasn't named, its price is unknown.
 
-    `held` has the entries of the pool by name. Raises InputError for a model that is neither
-    listed nor answers, or a price that is unknown.
+    `held` has the entries of the pool by name. Raises InputError for a model that isn't listed, or
+    a price that is unknown.
     """
     listed = _listed(provider)
     pool: dict[str, Offer] = {}
@@ -142,12 +137,12 @@ def _listed(provider: Provider) -> dict[str, ListPrice | None]:
     url = provider.url
     if not re.match(r"https?://[^/]", url):
         raise InputError(f"--url: expected a URL such as https://models.example/v1, found {url!r}")
-    endpoint = provider.endpoint("")
+    settings = parse(ModelSettings, provider.entry("") | {"price": 0}, redact(url))
     if "@" in urlsplit(url).netloc:
         raise InputError(
             f"{redact(url)}: expected a URL without a password; name a variable by --key-env"
         )
-    listed = list_models(endpoint, url, TIMEOUT_S) or {}
+    listed = list_models(endpoint_of("", settings), url, TIMEOUT_S) or {}
     return {name: price_in(entry) for name, entry in listed.items()}
 
 
@@ -166,7 +161,7 @@ def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
 
 def _chosen(provider: Provider, listed: Mapping[str, Any]) -> Sequence[str]:
     """Return the listed names of the chosen models, or of all chat models if there are only a few.
-    Raises InputError if a chosen model is neither listed nor answers, or if a choice is needed.
+    Raises InputError if a chosen model isn't listed, or if a choice is needed.
     """
     url = provider.url
     if provider.models and not listed:
@@ -178,8 +173,6 @@ def _chosen(provider: Provider, listed: Mapping[str, Any]) -> Sequence[str]:
         same = [wanted] if wanted in listed else fnmatch.filter(chat, wanted)
         short = (wanted, f"{wanted}:latest")
         same = same or [name for name in listed if name.rsplit("/", 1)[-1] in short]
-        if not same and "*" not in wanted and answers(provider.endpoint(wanted), url, TIMEOUT_S):
-            same = [wanted]
         if not same:
             raise InputError(
                 f"{url}: --model: expected model {wanted!r}, but the server lists {shown}"

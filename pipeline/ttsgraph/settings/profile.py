@@ -130,11 +130,12 @@ class AgentSettings(ClosedModel):
 
     @classmethod
     def constants(cls) -> dict[str, Any]:
-        """Return the constants, and the parts, which were keys; `proposes` was dumped only if
-        false.
+        """Return the constants, the parts (`proposes` was dumped only if false), and the properties
+        that were keys.
         """
         parts = (part for part in get_args(AgentPart) if part != "proposes")
-        return super().constants() | dict.fromkeys(parts, True)
+        former = dict.fromkeys(("kind", "max_tokens"), ...)
+        return super().constants() | dict.fromkeys(parts, True) | former
 
     @property
     def kind(self) -> Literal["heuristic", "llm"]:
@@ -165,6 +166,7 @@ class Profile(ClosedModel):
     dvc.yaml lists among its params, even if the section is empty ({}).
     """
 
+    description: ClassVar = ...  # now a comment at the top of the file
     engine: EngineSettings
     """engine that serves the models, and its settings"""
     pool: dict[str, ModelSettings]
