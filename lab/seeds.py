@@ -114,9 +114,8 @@ def answers_of(
     }
     asked = singles | dict(graphs or {})
     cases = [Case(graph, {"label": name}) for name, graph in asked.items()]
-    tried = stage.with_models(
-        lambda environment: try_cases(cases, environment, stage.questions["test"]), account="seeds"
-    )
+    test = stage.questions["test"]
+    tried = stage.asked("seeds", lambda asked: try_cases(cases, asked.environment, test))
     for case, feedback in tried:
         measured = units_of(case.graph, feedback, cost)
         for result in feedback.results:

@@ -35,8 +35,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     test = final.evaluate(stage, method)
     name = f"evaluate-{method}"
     label = f"evaluate {task} {method}"
-    with stage.metered(name) as meter:
-        tested = stage.with_agent(test, meter, needed=False, shown=partial(live, label))
+    tested = stage.asked(name, test, partial(live, label))
     scores = dict(zip(tested.table["arm"], tested.table["accuracy"], strict=True))
     write_text(stage.results / method / "scores.json", json_text(scores))
     stage.write_calls(name)

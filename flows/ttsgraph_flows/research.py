@@ -226,7 +226,7 @@ def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> fin
     budget, kind = again.profile.budget_on(again.task), again.settings.task
     cases = test_cases(found, pilot, again.folder.table("profile"), budget, kind)
     test = again.questions["test"]
-    tried = again.with_models(lambda env: try_cases(cases, env, test), "evaluate-warm")
+    tried = again.asked("evaluate-warm", lambda asked: try_cases(cases, asked.environment, test))
     return final.tested(again, tried)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,6 @@ import pandas as pd
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.files import md5
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import judged_line
 from ttsgraph.evaluation.progress import Publish, Shown, ignore, unseen
 from ttsgraph.models.recording import Call, write_calls
@@ -131,16 +130,14 @@ class Stage(Project):
         account = Account(self.results / "spent" / f"{name}.json", identity)
         return account.metered(self.profile.limits, publish)
 
-    def with_models(self, work: Callable[[Environment], Coroutine[Any, Any, T]], account: str) -> T:
-        """Run async work with an environment over live models. The profile's limits apply to the
-        expense of the work, which is added to the account with this name.
+    def asked(self, name: str, work: ToAsk[T], shown: Shown = unseen) -> T:
+        """Run work with live models, without the agent's language model. The profile's limits apply
+        to the expense of the work, which is added to the account with this name.
         """
-        with self.metered(account) as meter:
-            return self.with_agent(lambda asked: work(asked.environment), meter, needed=False)
+        with self.metered(name) as meter:
+            return self.with_agent(work, meter, needed=False, shown=shown)
 
-    def with_agent(
-        self, work: ToAsk[T], meter: Meter, needed: bool = True, shown: Shown = unseen
-    ) -> T:
+    def with_agent(self, work: ToAsk[T], meter: Meter, needed: bool, shown: Shown = unseen) -> T:
         """Run work with live models, and with the agent's language model if that is `needed`.
         Servers started for it are stopped afterwards.
         """
