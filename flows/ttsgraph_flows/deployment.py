@@ -44,14 +44,13 @@ CODE = (
 @dataclass(frozen=True)
 class Challenger:
     """Graph that a test selects: the found graph (the first of the tested graphs) or a baseline.
-    The search is in `folder` and began from `start`. `warm_from` is the version from whose search a
-    warm search started.
+    The search is in `folder`; the stage's folder has the tables and the start that it began from.
+    `warm_from` is the version from whose search a warm search started.
     """
 
     stage: Stage
     method: str
     folder: Path
-    start: Path
     tested: TestOutcome
     warm_from: str | None = None
 
@@ -110,7 +109,7 @@ class Challenger:
         self, champion: Version | None, deployed: DeployedVersion, made_by: str
     ) -> provenance.Provenance:
         """Return the graph's provenance. Raises DataError if a file is missing or damaged."""
-        stage, start = self.stage, self.start
+        stage, start = self.stage, self.stage.folder.path
         summary = read_record(SearchRecord, self.folder / "search.json", made_by)
         history = history_of(self.folder, summary, made_by)
         begun_by = "init_instances" if self.warm_from is None else "research"

@@ -54,7 +54,7 @@ def _select(stage: Stage, method: str, tested: final.TestOutcome) -> str:
 
     uri = stage.params.tracking_uri
     folder = stage.results / method
-    selected = Challenger(stage, method, folder, stage.results, tested)
+    selected = Challenger(stage, method, folder, tested)
     version, decision = selected.deploy()
     record = Registry(uri).provenance(version)
     add_test_scores(uri, record.run_id, tested.table)

@@ -207,7 +207,7 @@ def _warm(
     add_test_scores(again.params.tracking_uri, search_run(again, folder, "warm"), tested.table)
     # Stored before the version exists, so that the lineage can find the version's inputs.
     _keep(folder)
-    selected = Challenger(again, "warm", folder, folder, tested, before)
+    selected = Challenger(again, "warm", folder, tested, before)
     choice = selected.choice
     if selected.case.graph.content_hash == last.record.graph_hash:
         return told | {"reason": f"{plan.reason}; {choice.reason}; this graph is {before}"}
