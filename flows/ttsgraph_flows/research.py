@@ -56,25 +56,18 @@ class ChampionSearch:
     record: Provenance
     deployed: DeployedVersion
 
-    def content(self, name: str) -> bytes:
-        """Return the content of a file of the champion's search. Raises DataError if it is no
-        longer available.
+    def table(self, name: str) -> pd.DataFrame:
+        """Return one of the tables of the champion's search. Raises DataError if it is no longer
+        available, or if it violates its schema.
         """
-        path = next(path for path in self.record.files if Path(path).name == name)
+        file = f"{name}.parquet"
+        path = next(path for path in self.record.files if Path(path).name == file)
         kept = Store().find(path, self.record.files[path])
         if kept.content is None:
             raise DataError(
                 f"{self.version.label}: {path}: {kept.where}; run `make repro` to search again"
             )
-        return kept.content
-
-    def table(self, name: str) -> pd.DataFrame:
-        """Return one of the tables of the champion's search. Raises DataError if it violates its
-        schema.
-        """
-        schema = getattr(schemas, TABLES[name][0])
-        file = f"{name}.parquet"
-        return schemas.check(table_of(self.content(file)), schema, file)
+        return schemas.check(table_of(kept.content), getattr(schemas, TABLES[name][0]), file)
 
 
 @dataclass(frozen=True, slots=True)
