@@ -143,8 +143,8 @@ def repro(profile: str = "", folder: Path = Path()) -> None:
     `folder` is this folder's path for display. Ends with exit code 2 if a stage failed or the input
     is invalid. Raises EndpointError if dvc is not installed.
     """
-    params = load_params()
-    name = profile or params.profile
+    params = load_params(profile=profile)
+    name = params.profile
     loaded = load_profile(name)
     for task in params.tasks:
         # Unless lengths are given, costs are unknown before the profile stage.
@@ -152,18 +152,17 @@ def repro(profile: str = "", folder: Path = Path()) -> None:
             loaded.budget_on(task).require_feasible()
     if find_spec("dvc") is None:
         raise EndpointError("expected the package dvc, but it is not installed; run `make setup`")
-    chosen = name != params.profile
+    chosen = name != load_params().profile
     if chosen:
         require_gpus(name, loaded)
         choose(name)
-        params = load_params()
     if changed_stages():
         if not chosen:
             require_gpus(name, loaded)
         _rebuild(params, loaded)
     else:
         print("Data and pipelines are up to date.")
-    tell(params.profile, folder=folder)
+    tell(name, folder=folder)
 
 
 def _rebuild(params: Params, profile: Profile) -> None:

@@ -27,9 +27,8 @@ def write_served(task: str, path: Path) -> int:
     if not found:
         raise DataError(f"{TABLE}: expected questions of {task} with known answers, found none")
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
-    if path.exists() and path.read_text(encoding="utf-8") == text:
-        return len(found)
-    # The partial file is already private, and keeps its permissions when it replaces the file.
-    made_private(path.with_name(path.name + ".part"))
-    write_text(path, text)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        # The partial file is already private, and keeps its permissions when it replaces the file.
+        made_private(path.with_name(path.name + ".part"))
+        write_text(path, text)
     return len(found)
