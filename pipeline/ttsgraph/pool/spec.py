@@ -115,8 +115,7 @@ class VariantSettings(ClosedModel):
         """
         at = [
             f"{name.replace('_', ' ')} {value:g}"
-            for name in ("temperature", "top_p")
-            if (value := getattr(self, name)) is not None
+            for name, value in self._set(("temperature", "top_p")).items()
         ]
         at += [f"reasoning effort {self.reasoning_effort}"] if self.reasoning_effort else []
         having = [f"at most {self.max_tokens} tokens"] if self.max_tokens else []
