@@ -153,7 +153,6 @@ A_TOKEN = {"prompt": "0.000001", "completion": "0.000002"}
 PROVIDERS: dict[str, tuple[Callable[[str, dict[str, str]], Answer], tuple[str, ...]]] = {
     "no prices": (listed({"id": "small"}, {"id": "large"}, {"id": "text-embedding-3"}), PRICES),
     "a token's": (listed(*({"id": n, "pricing": A_TOKEN} for n in ("small", "large"))), ()),
-    "one unlisted": (listed({"id": "small"}), ("--model", "small,large", *PRICES)),
     "no list": (lambda path, headers: (404, {}, "{}"), ("--model", "small,large", *PRICES)),
 }
 

@@ -93,4 +93,4 @@ def test_reading_loses_only_where_the_best_reader_is_clearly_worse(value, spread
 def test_an_agents_graph_is_tried_only_if_it_may_propose(known, without, tried):
     searcher = JointReinforce(replace(known[0], agent=AgentSettings(without=without)))
     searcher.agent.move = Move(topologies.chain(["a", "b"]))
-    assert len(searcher.agent.proposals) == tried
+    assert len(searcher.proposals) == tried

@@ -95,9 +95,8 @@ class HeuristicAgent:
 
     @property
     def proposals(self) -> list[CollaborationGraph]:
-        """Graph that the agent wants to try next, if there is one and the agent may propose it."""
-        found = self.move.graph
-        return [found] if found is not None and self.settings.uses("proposes") else []
+        """Graph that the agent wants to try next, if there is one."""
+        return [] if self.move.graph is None else [self.move.graph]
 
     def report(self, results: base.Results, brief: Brief) -> None:
         """Add the feedback of an iteration to the history."""

@@ -92,6 +92,11 @@ class AgentReinforce(Searcher):
             return JointReinforce(problem)
         return cls(problem)
 
+    @property
+    def proposals(self) -> list[CollaborationGraph]:
+        """The agent's proposal, if there is one and the agent may propose graphs."""
+        return self.agent.proposals if self.problem.agent.uses("proposes") else []
+
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return the agent's proposal, if there is one, and samples. Samples over the budget are
         trimmed.
@@ -100,7 +105,7 @@ class AgentReinforce(Searcher):
         distribution (section 5.2).
         """
         brief = self.problem.brief
-        graphs = self.agent.proposals
+        graphs = self.proposals
         sampled = self.distribution.sample_trimmed(count - len(graphs), brief.budget)
         graphs += [graph for graph, _ in sampled]
         kept = {node.id for graph in graphs for node in graph.nodes}

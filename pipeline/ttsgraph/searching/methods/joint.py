@@ -233,7 +233,7 @@ class JointReinforce(AgentReinforce):
         hopes = hopes_of(new, *run)
         left = LOOP_SHARE * (self.learnt.calls + self.problem.calls) - self.spent
         allowed = left / max(1, LEAST - self.agent.iteration)
-        picked = self.agent.proposals
+        picked = self.proposals
         room = count - len(picked)
         more = shortlist(hopes, *run, room, allowed - sum(map(self._price, picked)))
         picked += [graph for graph in more if graph not in picked][:room]
@@ -256,7 +256,7 @@ class JointReinforce(AgentReinforce):
         model = self._refit()
         drawn, draws = self._draws()
         edits = self._edits()
-        proposals = self.agent.proposals
+        proposals = self.proposals
         hashes = {graph.content_hash for graph in self._best}
         seen = self._valued(dict.fromkeys([*self._best, *drawn, *proposals]), model)
         new = [g for g in dict.fromkeys(edits) if g not in seen and g.content_hash not in hashes]
