@@ -117,7 +117,6 @@ def test_no_key_and_an_unlisted_name(stub, tmp_path, monkeypatch):
         told = reached(tmp_path, url, served_as="else")
         assert not told.ok
         assert "has no model 'else' in its list (served, spare) (none)" in told.found
-        assert told.advice == "correct served_as"
         assert reached(tmp_path, url, served_as="secret").ok  # as it answers under this name
         monkeypatch.delenv("REACH_KEY")
         assert "REACH_KEY, which is not set" in reached(tmp_path, url).found
