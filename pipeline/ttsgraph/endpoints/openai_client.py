@@ -140,13 +140,13 @@ class OpenAIClient(Client):
 
     async def _require(self, name: str, url: str, listed: Iterable[str] | None = None) -> None:
         """Send a short test request. Raises EndpointError if the server can't or won't serve the
-        model, or if the request fails at all and the server has `listed` only other models.
+        model, or if the request fails and the server has `listed` only other models.
         """
         try:
             await self.once(url, probe(name))
         except Exception as error:  # other failures recur in calls, which handle them
             fault = fault_of(error)
-            if listed is not None:
+            if listed is not None and fault.cause not in ("key", "quota"):
                 unlisted = Fault("unlisted", words=fault.words)
                 raise self._wrong(unlisted, name, url, listed=listed) from None
             if not fault.retry and fault.meaning not in OF_ONE_PROMPT:
