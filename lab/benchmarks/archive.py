@@ -20,7 +20,6 @@ from ttsgraph.evaluation.environment import Environment, Feedback, Job, Question
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client, Usage, rare_collections
-from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages import final, steps
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import StepModels
@@ -29,6 +28,7 @@ from ttsgraph_flows.dvc_stages import flow_of
 from ttsgraph_flows.stage import Stage, load_stage
 
 CANDIDATES = 10_000
+PER_ITERATION = 100
 NAME = "simulated-archive"
 TASK = "math"
 METHOD = "random"
@@ -65,7 +65,7 @@ def big_archive(folder: Path, candidates: int = CANDIDATES) -> None:
     `python -m ttsgraph_flows.report` can run in this folder. The stages before the search run as
     usual on the simulated pool, with few questions.
     """
-    _write_settings(folder, -(-candidates // SearchSettings.candidates))
+    _write_settings(folder, -(-candidates // PER_ITERATION))
     with chdir(folder):
         for stage in ("sample", "profile", "pilot", "init_family", "init_instances"):
             flow_of(stage)(TASK)
@@ -80,7 +80,7 @@ def _write_settings(folder: Path, iterations: int) -> None:
     settings["pilot"] = {"questions": 8, "widths": [1, 2, 4], "depths": [1, 2], "max_nodes": 8}
     settings["init"] = {"questions": 8, "candidates": 3, "topologies": 2}
     endless = {"max_iterations": iterations, "patience": iterations}
-    settings["search"] |= endless | {"batch": 16}
+    settings["search"] |= endless | {"candidates": PER_ITERATION, "batch": 16}
     (folder / "profiles").mkdir(parents=True, exist_ok=True)
     (folder / "profiles" / f"{NAME}.yaml").write_text(yaml.safe_dump(settings))
     params = {"profile": NAME, "tasks": [TASK], "methods": [METHOD], "seed": 0}

@@ -167,6 +167,7 @@ class Draw:
         search = {
             "max_iterations": rng.randint(1, 3),
             "patience": rng.randint(1, 3),
+            "candidates": rng.randint(1, 3),
             "batch": rng.choice((1, 3, 6)),
         }
         way = rng.choice(("contest", "contest", "paper", "trials"))

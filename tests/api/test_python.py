@@ -22,7 +22,7 @@ from ttsgraph.scaffold.questions import QuestionSource, look_at
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
 SMALL = {
     "init": {"contest": {"calls": 200}},
-    "search": {"max_iterations": 2, "patience": 1, "batch": 8},
+    "search": {"max_iterations": 2, "patience": 1, "candidates": 2, "batch": 8},
 }
 
 

@@ -20,7 +20,7 @@ SECONDS = {
     "tasks": {"math": {"splits": {"train": 24, "val": 12, "test": 40}, "source": {"size": 300}}},
     "budget": {"limit": 12},
     "init": {"contest": {"calls": 150}},
-    "search": {"max_iterations": 2, "patience": 1, "batch": 8},
+    "search": {"max_iterations": 2, "patience": 1, "candidates": 2, "batch": 8},
 }
 """Of a profile: searches that take a second."""
 

@@ -34,17 +34,6 @@ def test_a_bundle_comes_back_the_same_and_has_its_hash_as_version(tmp_path):
     assert read.version == made.bundle_hash[:12]
 
 
-def test_a_bundle_of_an_earlier_version_is_read(tmp_path):
-    path = DeployedVersion("math", FUSED, PROFILE, SHOTS).write(tmp_path)
-    model = {"listed": False, "query": {}}
-    earlier = {"description": "", "search": {"candidates": 4}, "workers": {"kind": "local"}}
-    earlier |= {"agent": {"kind": "heuristic", "max_tokens": 9}, "deploy": {"confidence": 0.95}}
-    earlier |= {"engine": {"effective_tflops": 1.0}, "pool": dict.fromkeys(PROFILE.pool, model)}
-    data = json.loads(path.read_text())
-    path.write_text(json.dumps(data | {"profile": merged(data["profile"], earlier)}))
-    assert DeployedVersion.read(path).profile == PROFILE
-
-
 def test_the_hash_changes_with_the_graph_the_settings_and_the_shots():
     made = DeployedVersion("math", FUSED, PROFILE, SHOTS)
     sampling = PROFILE.tasks["math"].sampling.model_copy(update={"temperature": 0.1})

@@ -51,6 +51,7 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         monkeypatch.setenv("PREFECT_HOME", str(servers / "client"))
         project = SimulatedProject(folder)
         project.uri = uri
+        project.settings["deploy"] = {"promote": "better", "confidence": 0.6}
         project.build("agent_reinforce")
         outcome = folder / "research" / "simulated-small" / "math" / "outcome.json"
 

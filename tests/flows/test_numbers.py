@@ -12,7 +12,7 @@ from tests.support.numbers import in_text, odd_numbers
 from tests.support.simulated_project import SimulatedProject
 
 CONTEST = {"calls": 150}
-SEARCH = {"max_iterations": 3, "patience": 2, "batch": 6}
+SEARCH = {"max_iterations": 3, "patience": 2, "candidates": 2, "batch": 6}
 INIT = {"questions": 4, "candidates": 2, "topologies": 2}
 WAYS: dict[str, dict[str, Any]] = {
     "contest": {"init": INIT | {"contest": CONTEST}, "search": SEARCH},

@@ -25,7 +25,7 @@ ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(
 METHOD = "agent_reinforce"
 SECTIONS: dict[str, Any] = {
     "engine": {"kind": "external", "seeds": True},
-    "search": {"way": "paper", "max_iterations": 3, "patience": 2, "batch": 6},
+    "search": {"way": "paper", "max_iterations": 3, "patience": 2, "candidates": 3, "batch": 6},
     "init": {"questions": 4, "candidates": 3, "topologies": 2},
     "pilot": {"questions": 3, "widths": [1, 2], "depths": [1, 2], "random_graphs": 1},
     "evaluate": {"ablation": 0},  # a whole search has none

@@ -51,7 +51,7 @@ def small(agent_url: str) -> dict[str, Any]:
     paper["pilot"] = {"questions": 2, "widths": [1, 2], "depths": [1], "max_nodes": 3}
     paper["budget"] |= {"limit": 18, "max_nodes": 18}
     paper["init"] = {"questions": 2, "candidates": 2, "topologies": 1}
-    paper["search"] |= {"max_iterations": 2, "batch": 4}
+    paper["search"] |= {"max_iterations": 2, "candidates": 2, "batch": 4}
     paper["evaluate"] = {"ablation": 4}
     paper["agent"] |= {"base_url": agent_url, "model": "guide"}
     return paper

@@ -21,6 +21,8 @@ USELESS = "gemma-1.1-2b"
 def project(tmp_path_factory):
     """Searched without the strong model; the tests run in order and add models."""
     project = SimulatedProject(tmp_path_factory.mktemp("research"))
+    project.settings["deploy"] = {"promote": "better", "confidence": 0.6}
+    project.save()
     project.build("agent_reinforce")
     with chdir(project.folder):
         report.report.fn()

@@ -104,7 +104,7 @@ def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> No
     (tmp_path / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     program = block_with("docs/python.md", "ttsgraph.load(")
     quick = "init={'contest': {'calls': 100}},"
-    quick += " search={'max_iterations': 2, 'patience': 1, 'batch': 8},"
+    quick += " search={'max_iterations': 2, 'patience': 1, 'candidates': 2, 'batch': 8},"
     text = program.replace('budget="', f'{quick} budget="')
     assert quick in text
     with serve(StubServer(("small-1b", "large-8b"), skill=0.7)) as url:

@@ -71,7 +71,7 @@ class TestTheRecipesWork:
     def test_a_role(self, simulated):
         commands = apply("Add a role", simulated.folder)
         simulated.settings["roles"] = [*simulated.settings["roles"], "critic"]
-        simulated.settings["search"] |= {"max_iterations": 9, "patience": 9}
+        simulated.settings["search"]["candidates"] = 12
         simulated.save()
         run(simulated, commands)
         table = pd.read_parquet(simulated.results / "random" / "archive.parquet")

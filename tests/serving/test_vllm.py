@@ -33,7 +33,7 @@ def search(pool, calls, on_record=lambda count: None):
     """Search sums on the servers that are up, with this folder's call cache: what is found but for
     the time it took, and how many calls had to be made. `on_record` is told of each evaluation.
     """
-    profile = laptop(search={"max_iterations": 2, "batch": 12})
+    profile = laptop(search={"max_iterations": 2, "candidates": 4, "batch": 12})
     task = get_task("math")
     settings = profile.tasks["math"]
     cost = profile.cost_model("math")

@@ -27,14 +27,23 @@ def test_shipped_profiles_are_valid(name):
 
 
 def test_a_bundle_of_an_earlier_version_is_read_unless_it_asks_for_what_is_gone(tmp_path):
-    earlier = {"search": {"alpha": 1.05}, "engine": {"down_s": 180, "startup_s": 300}}
+    earlier = {"search": {"alpha": 1.05}, "description": "two", "workers": {"kind": "local"}}
+    earlier["engine"] = {"down_s": 180, "startup_s": 300, "effective_tflops": 1.0}
+    earlier["pool"] = {"smollm2-135m": {"listed": False, "query": {}}}
     earlier["agent"] = {"reasks": 2, "timeout_s": 600, "temperature": None, "insight_1": True}
+    earlier["agent"] |= {"kind": "heuristic", "max_tokens": 9}
     earlier["init"] = {"contest": {"block": 40, "routes": True}}
     mine = load_profile("mine", profile_with(tmp_path, earlier))
     assert mine == load_profile("laptop", ROOT / "profiles")
     earlier["search"]["alpha"] = 1.1
     with pytest.raises(SettingsError, match="alpha"):
         load_profile("mine", profile_with(tmp_path, earlier))
+
+
+def test_a_query_of_an_earlier_version_is_part_of_the_url(tmp_path):
+    own = {"smollm2-135m": {"base_url": "http://a/v1", "query": {"v": "1"}}}
+    pool = load_profile("mine", profile_with(tmp_path, {"pool": own})).pool
+    assert pool["smollm2-135m"].base_urls == ("http://a/v1?v=1",)
 
 
 def test_shipped_params_name_a_profile_and_its_tasks():

@@ -52,7 +52,7 @@ class SimulatedProject(Copy):
         pilot = {"questions": 8, "widths": [1, 2], "depths": [1, 2], "max_nodes": 4}
         self.settings["pilot"] = pilot
         self.settings["init"] = {"questions": 16, "candidates": 3, "topologies": 2}
-        short = {"max_iterations": 3, "patience": 2, "batch": 16}
+        short = {"max_iterations": 3, "patience": 2, "candidates": 3, "batch": 16}
         self.settings["search"] |= short
         self.settings["budget"]["limit"] = 20
         # A model outside the pool that beats any graph of it by far, so that a small test can tell.

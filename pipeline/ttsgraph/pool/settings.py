@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
@@ -138,6 +138,18 @@ class ModelSettings(ClosedModel):
     """fields added to every request's body"""
     variants: Variants = Field(default_factory=dict, exclude_if=not_)
     """pool members with other settings for the same model, by name"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_query(cls, data: Any) -> Any:
+        """Add the key `query` of earlier versions to the URLs."""
+        if not isinstance(data, dict) or not isinstance(query := data.get("query"), dict):
+            return data
+        urls = data.get("base_url")
+        urls = [urls] if isinstance(urls, str) else urls
+        if not query or not isinstance(urls, list | tuple):
+            return data
+        return data | {"query": {}, "base_url": [f"{url}?{urlencode(query)}" for url in urls]}
 
     @property
     def base_urls(self) -> tuple[str, ...]:

@@ -28,7 +28,6 @@ from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting.explain import in_brief, ways
 from ttsgraph.reporting.figures import SPACE, Row, TableSource, cut, figure, shown
 from ttsgraph.reporting.units import unit_of
-from ttsgraph.settings.stages import DeploySettings
 
 if TYPE_CHECKING:  # tables need an extra
     from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
@@ -77,15 +76,20 @@ class Recommendation:
 
 
 def answer_of(
-    task: TaskReport, pool: ModelPool, limit: float = math.inf, method: MethodReport | None = None
+    task: TaskReport,
+    pool: ModelPool,
+    limit: float = math.inf,
+    method: MethodReport | None = None,
+    confidence: float = CONFIDENCE,
 ) -> Recommendation:
     """Return the recommendation for a task from one method's search and test: by default, the
     method whose version becomes champion.
 
     That champion is derived only from the tables, as if the registry had been empty; versions of
-    other runs are shown separately (ttsgraph_flows/answers.py). `limit` is the budget's limit.
+    other runs are shown separately (ttsgraph_flows/answers.py). `limit` is the budget's limit, and
+    `confidence` the profile's deploy.confidence.
     """
-    method = method or _kept(task.methods)
+    method = method or _kept(task.methods, confidence)
     row = selected(method.test, method.lineage)
     graph = CollaborationGraph.from_json(row["graph"])
     sentence = sentence_for(method.test, row, pool, task.profile, limit)
@@ -101,7 +105,7 @@ def selected(test: TableSource, lineage: Row) -> Row:
     return test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]
 
 
-def _kept(methods: Sequence[MethodReport]) -> MethodReport:
+def _kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
     """Return the method whose version is champion after all methods have run, by the rule of
     `decide`: the first method's version is champion until a later one is shown to be better on the
     same test questions.
@@ -115,8 +119,7 @@ def _kept(methods: Sequence[MethodReport]) -> MethodReport:
 
     champion = methods[0]
     for method in methods[1:]:
-        p = paired(outcomes(method), outcomes(champion)).p_value("greater")
-        if p < 1 - DeploySettings.confidence:
+        if paired(outcomes(method), outcomes(champion)).p_value("greater") < 1 - confidence:
             champion = method
     return champion
 
@@ -277,8 +280,9 @@ def figures_of(answer: Recommendation) -> dict[str, Any]:
 
 def recommendations(report: Report) -> list[Recommendation]:
     """Return the recommendation for each task."""
-    pool, limit = report.profile.model_pool(), report.profile.budget.limit
-    return [answer_of(task, pool, limit) for task in report.tasks]
+    pool = report.profile.model_pool()
+    limit, confidence = report.profile.budget.limit, report.profile.deploy.confidence
+    return [answer_of(task, pool, limit, confidence=confidence) for task in report.tasks]
 
 
 def metrics(report: Report) -> dict[str, dict[str, Any]]:

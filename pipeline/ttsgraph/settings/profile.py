@@ -53,7 +53,7 @@ class SearchSettings(ClosedModel):
     """maximum rounds of the search"""
     patience: PositiveInt = 10
     """rounds without a better validation score after which the search ends"""
-    candidates: ClassVar = 4
+    candidates: PositiveInt = 4
     """graphs per iteration"""
     batch: PositiveInt = 16
     """training questions per candidate"""

@@ -164,7 +164,7 @@ class DeploySettings(ClosedModel):
 
     promote: Literal["better", "by_hand"] = "better"
     """better: if the paired test shows that the graph is better; by_hand: only by a user"""
-    confidence: ClassVar = 0.95
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     """confidence that the paired test needs in order to replace a champion"""
     margin: ClassVar = 0.01
     """lead that a graph needs over a free graph, as a share of the questions; over other graphs, in

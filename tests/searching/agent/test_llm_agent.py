@@ -90,7 +90,7 @@ def test_malformed_answers_cause_no_crash_and_no_illegal_graph(tmp_path, monkeyp
 
     stub = agent_server(script)
     count = len(MALFORMED) // 2
-    search = {"max_iterations": count, "patience": count, "batch": 3}
+    search = {"max_iterations": count, "patience": count, "candidates": 2, "batch": 3}
     with serve(stub) as url:
         led = guided_search(tmp_path, url, settings(), "AGENT_KEY", **search)
     assert len(asked) == 2 * count

@@ -94,11 +94,6 @@ class Scripted(Searcher):
         return self.start
 
 
-@pytest.fixture(autouse=True)
-def two_candidates(monkeypatch):
-    monkeypatch.setattr(SearchSettings, "candidates", 2)
-
-
 def run(
     *turns: CollaborationGraph,
     right: Mapping[CollaborationGraph, float] = RIGHT,
@@ -107,7 +102,7 @@ def run(
     problem: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> tuple[SearchOutcome, Given, Scripted]:
-    usual = {"max_iterations": len(turns), "batch": TRAIN}
+    usual = {"max_iterations": len(turns), "candidates": 2, "batch": TRAIN}
     wanted, given = SearchSettings(**usual | settings), Given(right)
     searcher = Scripted(turns, wanted, **(problem or {}))
     change(searcher)
@@ -213,7 +208,7 @@ def test_every_method_finds_a_legal_graph_and_records_every_candidate(method):
     kept = archive.table().drop(columns=[*BOOKKEEPING], errors="ignore")
     table = check(kept, Candidates, "archive")
     check(found.trajectory, Trajectory, "trajectory")
-    assert (table["split"] == "train").sum() == 2 * found.trajectory["iteration"].max()
+    assert (table["split"] == "train").sum() == 4 * found.trajectory["iteration"].max()
     kinds = [entry["type"] for entry in archive.history]
     assert kinds.count("record") == len(table)
 

@@ -22,11 +22,6 @@ from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.settings.stages import ContestSettings
 
 
-@pytest.fixture(autouse=True)
-def three_candidates(monkeypatch):
-    monkeypatch.setattr(SearchSettings, "candidates", 3)
-
-
 @pytest.fixture(scope="module")
 def known():
     """A contest of three models that err apart, of which graphs of up to five calls are made."""
@@ -34,7 +29,7 @@ def known():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ContestSettings, "block", 20)
         contest, environment = held(THIRDS, 5.0, brief, without=("routes", "mixes"))
-    settings = SearchSettings(batch=16)
+    settings = SearchSettings(batch=16, candidates=3)
     known = None, contest.standings[:1], contest.learnt(), 200
     return Problem(brief, settings, AgentSettings(), {"a": 2}, 0, *known), environment
 

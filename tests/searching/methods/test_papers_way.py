@@ -64,7 +64,7 @@ def ran(profile):
 
     plain = ("evidence", "proposes")
     agent = settings(base_url="http://127.0.0.1:9", price=0, without=plain)
-    terms = {"max_iterations": ITERATIONS, "patience": 10, "batch": 32}
+    terms = {"max_iterations": ITERATIONS, "patience": 10, "candidates": 4, "batch": 32}
     search = SearchSettings(way="paper", **terms)
     every = world.questions
     rng = np.random.default_rng(0)
