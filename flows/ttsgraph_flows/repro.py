@@ -143,8 +143,9 @@ def repro(profile: str = "", folder: Path = Path()) -> None:
     `folder` is this folder's path for display. Ends with exit code 2 if a stage failed or the input
     is invalid. Raises EndpointError if dvc is not installed.
     """
-    params = load_params(profile=profile)
-    name = params.profile
+    given = load_params()
+    name = profile or given.profile
+    params = given.model_copy(update={"profile": name})
     loaded = load_profile(name)
     for task in params.tasks:
         # Unless lengths are given, costs are unknown before the profile stage.
@@ -152,7 +153,7 @@ def repro(profile: str = "", folder: Path = Path()) -> None:
             loaded.budget_on(task).require_feasible()
     if find_spec("dvc") is None:
         raise EndpointError("expected the package dvc, but it is not installed; run `make setup`")
-    chosen = name != load_params().profile
+    chosen = name != given.profile
     if chosen:
         require_gpus(name, loaded)
         choose(name)

@@ -280,8 +280,8 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
 
 
 def with_newcomers(profile: Profile) -> Profile:
-    """Return the profile, with each newcomer that all of its endpoints now serve moved into the
-    pool.
+    """Return the profile, with each newcomer that is now listed by all of its endpoints moved into
+    the pool.
     """
     there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
     waiting = {name: model for name, model in profile.newcomers.items() if name not in there}

@@ -137,6 +137,17 @@ class AgentSettings(ClosedModel):
         former = dict.fromkeys(("kind", "max_tokens"), ...)
         return super().constants() | dict.fromkeys(parts, True) | former
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_kind(cls, data: Any) -> Any:
+        """Check the key `kind` of earlier versions."""
+        if isinstance(data, dict) and "kind" in data:
+            kind = "heuristic" if data.get("model") is None else "llm"
+            if data["kind"] != kind:
+                with_model = "no model" if kind == "heuristic" else "a model"
+                raise ValueError(f"expected kind {kind} with {with_model}, found {data['kind']!r}")
+        return data
+
     @property
     def kind(self) -> Literal["heuristic", "llm"]:
         """Kind of agent: rules, or a language model."""
@@ -202,7 +213,7 @@ class Profile(ClosedModel):
     research: stages.ResearchSettings = stages.ResearchSettings()
     """re-search after changes to the pool"""
     newcomers: dict[str, ModelSettings] = Field(default_factory=dict)
-    """models that join the pool of a re-search once their endpoint serves them"""
+    """models that join the pool of a re-search once their endpoint lists them"""
     simulation: Simulation = Simulation()
     """world of the simulated engine"""
     plugins: tuple[str, ...] = Field(default=(), exclude_if=not_)

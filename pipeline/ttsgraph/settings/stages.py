@@ -140,8 +140,11 @@ class LimitSettings(ClosedModel):
 
 def _place(workers: object) -> object:
     if isinstance(workers, dict):  # the form of earlier versions
-        local = workers.get("kind", "local") == "local"
-        workers = 0 if local else workers.get("address") or workers.get("count", 2)
+        kind, address = workers.get("kind"), workers.get("address")
+        if kind == "dask":
+            workers = address or workers.get("count", 2)
+        elif kind == "local" and address is None:
+            workers = 0
     number = type(workers) is int and workers >= 0
     if not (number or re.fullmatch(r"(tcp|tls|ucx|wss?)://\S+:\d+", str(workers))):
         raise ValueError(

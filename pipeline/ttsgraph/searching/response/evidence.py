@@ -177,8 +177,8 @@ class Evidence:
 
     def _made(self, signature: int, planned: Planned) -> BoolArray:
         """Return an array (Q,), True for the questions on which the call was made or is planned."""
-        nothing = np.zeros(len(self.questions), dtype=bool)
-        return planned.get(signature, self.made.get(signature, nothing))
+        found = planned.get(signature, self.made.get(signature))
+        return np.zeros(len(self.questions), dtype=bool) if found is None else found
 
     def _asked(self, graph: CollaborationGraph, places: IntArray) -> Iterator[tuple[int, IntArray]]:
         """Yield the signature of each call of the graph, with the questions in `places` on which it

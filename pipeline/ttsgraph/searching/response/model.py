@@ -182,7 +182,9 @@ class ResponseModel:
         turned = (uniform * count).astype(np.intp) + np.arange(count)[:, None]
         tried = np.take_along_axis(inputs, turned % count, axis=0)
         taken = tried[(tried > 0).argmax(axis=0), np.arange(columns)]
-        return np.where(taken > 0, taken, wrong_form(self._wrong, uniform))
+        none = taken <= 0
+        taken[none] = wrong_form(self._wrong[:, none], uniform[none])
+        return taken
 
 
 SPREAD = 0.08
