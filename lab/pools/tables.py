@@ -212,7 +212,7 @@ def _texts(pool: Pool, rng: np.random.Generator, topics: FloatArray) -> list[str
         if pool.spoken and rng.random() < 0.9:
             subject = TOPICS[int(topic * pool.spoken)]
             words += [subject, f"{subject}x{'abcd'[int(rng.integers(4))]}"]
-        texts.append(f"Case {k}: {' '.join(rng.permutation(words))}")
+        texts.append(f"Case {k:05}: {' '.join(rng.permutation(words))}")
     return texts
 
 

@@ -52,7 +52,7 @@ def test_plain_forms_keep_the_budget(name, questions):
 
 @pytest.mark.parametrize("kind", ["silent", "rambling"])
 def test_what_judges_a_graph_does_as_the_executor(kind):
-    table = table_of(pool_of(kind, 0), 600, 5)
+    table = table_of(pool_of(kind, 0), 2400, 5)
     first, second, *_, last = table.place
     task = get_task("math", {})
     sheet = table.sheet
