@@ -1,4 +1,4 @@
-"""Write the generated blocks of README.md and docs/results.md, so that no figure is typed by hand.
+"""Write the generated blocks of README.md and of docs/, so that no figure is typed by hand.
 
 make readme                       the last report's answer and pictures, then all blocks
 python -m lab.readme --recorded   the blocks, from records in the tree
@@ -15,7 +15,7 @@ import pandas as pd
 import yaml
 
 from lab.benchmarks.browser import OpenedPage, browser, chromium
-from lab.pools.report import page_lines
+from lab.pools.report import PARTS, page_lines, worth_lines
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import write_text
 from ttsgraph.settings.profile import load_params
@@ -24,6 +24,7 @@ from ttsgraph_flows.ending import command
 
 README = Path("README.md")
 RESULTS = Path("docs/results.md")
+HOW = Path("docs/how-it-works.md")
 PICTURE = Path("docs/found-graph.svg")
 OVERVIEW = Path("docs/score-and-cost.svg")
 SCREEN = Path("docs/report.png")
@@ -153,7 +154,12 @@ def blocks() -> Mapping[Path, Mapping[str, Callable[[], list[str]]]]:
     def sentences() -> list[str]:
         return [f"- {task['task']}: {task['sentence']}" for task in _loaded(ANSWERS)["tasks"]]
 
+    def worth() -> list[str]:
+        rows = {part: pd.read_csv(HELD_OUT.with_name(f"without-{part}.csv")) for part in PARTS}
+        return worth_lines(pd.read_csv(HELD_OUT), rows)
+
     return {
+        HOW: {"worth": worth},
         README: {"coder": briefly, "answer": sentences},
         RESULTS: {
             "humaneval": lambda: study(best_of(pd.read_csv(tables["humaneval"]))),

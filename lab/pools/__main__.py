@@ -5,6 +5,7 @@ simulated, except for the record `gsm8k`.
     python -m lab.pools run b.csv --held-out       in the held-out worlds, only for reporting
     python -m lab.pools run c.csv --worlds gem-7 gsm8k --questions 150 400 1000 --seeds 0 1
     python -m lab.pools summary a.csv              shortfalls, costs, coverage
+    python -m lab.pools run d.csv --without routes with a part of the contest switched off
     python -m lab.pools compare a.csv d.csv        paired differences, d minus a
 
 A run appends a row for each search, and skips the searches that already have a row in the file. A
@@ -15,11 +16,13 @@ SOURCES.md); these files are in lab/pools.
 import argparse
 import sys
 from pathlib import Path
+from typing import get_args
 
 from lab.pools import report
 from lab.pools.run import cells_of, run_all
 from lab.pools.worlds import names, world_of
 from ttsgraph.base.errors import InputError
+from ttsgraph.settings.stages import ContestPart
 
 GOLDENS = Path(__file__).with_name("goldens")
 """Folder with rows of searches by earlier code. Their results count among the known ones."""
@@ -40,6 +43,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--budgets", nargs="+", default=[], help="such as 4-cheap 8-cheap 3-dear 25%%")
     run.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     run.add_argument("--processes", type=int, default=2)
+    parts = get_args(ContestPart)
+    run.add_argument("--without", nargs="+", default=[], choices=parts, help="parts switched off")
     summary = commands.add_parser("summary", help="summary of rows, with standard errors")
     summary.add_argument("files", nargs="+", type=Path)
     compare = commands.add_parser("compare", help="paired differences, with standard errors")
@@ -53,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "run":
         worlds = map(world_of, options.worlds or names(options.held_out))
         cells = cells_of(worlds, options.questions, options.budgets, options.seeds)
-        return int(run_all(cells, options.file, options.processes) > 0)
+        return int(run_all(cells, options.file, options.processes, options.without) > 0)
     if options.command == "compare":
         print(report.compared(*(report.read([path]) for path in options.files)).to_string())
         return 0

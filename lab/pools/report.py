@@ -1,6 +1,6 @@
 """Statistics of searches: a summary of their rows, and the differences between two files."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,28 @@ def compared(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
         for name, each in differences.items()
     }
     return pd.DataFrame(lines, index=["pairs", "difference", "se"]).T.round(3)
+
+
+PARTS = {
+    "mixes": "graphs of several models",
+    "routes": "routers and splits",
+    "response_model": "the response model",
+}
+"""Names on the page for the parts of a contest that can be switched off."""
+
+
+def worth_lines(held_out: pd.DataFrame, without: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Return the lines of Markdown for docs/how-it-works.md: what each part of the contest is worth
+    on the held-out tables, from the rows of the same searches with the part switched off.
+    """
+    lines = ["| part | points that it adds | calls without it | pairs |", "|---|---|---|---|"]
+    for part, rows in without.items():
+        found = compared(rows, held_out).to_dict("index")
+        points, calls = found["accuracy"], 1 / (1 + found["calls"]["difference"])
+        worth = f"{points['difference']:.2f} (standard error {points['se']:.2f})"
+        pairs = f"{100 * calls:.0f} % | {points['pairs']:.0f}"
+        lines.append(f"| {PARTS[part]} (`{part}`) | {worth} | {pairs} |")
+    return lines
 
 
 ON_PAGE = {

@@ -93,13 +93,16 @@ def searched(known: Table, limit: float, seed: int, **sections: Any) -> Result:
         return search(models, rows, "math", f"${limit}", **arguments)
 
 
-def row_of(cell: Cell) -> dict[str, Any]:
-    """Search once, compare the selected graph with the plain forms, and return the row."""
+def row_of(cell: Cell, without: Sequence[str] = ()) -> dict[str, Any]:
+    """Search once, with some parts of the contest switched off, compare the selected graph with the
+    plain forms, and return the row.
+    """
     world = world_of(cell.world)
     known, fresh, tried = world.tables(cell.questions, cell.seed)
     limit = world.limits[cell.budget]
     began = time.process_time()
-    result = searched(known, limit, cell.seed)
+    contest = {"init": {"contest": {"without": list(without)}}} if without else {}
+    result = searched(known, limit, cell.seed, **contest)
     seconds = time.process_time() - began
     whole = result.searched
     assert whole is not None
@@ -109,7 +112,7 @@ def row_of(cell: Cell) -> dict[str, Any]:
     best = max((forms[kind] for kind in rivals.PLAIN if kind in forms), key=attrgetter("accuracy"))
     return asdict(cell) | {
         "held_out": world.held_out,
-        "commit": commit(),
+        "commit": " without ".join([commit(), *without]),
         "selected": result.compare().used,
         "graph": f"{selected.name} ({result.graph.content_hash[:8]})",
         "accuracy": selected.accuracy,
@@ -136,7 +139,9 @@ def commit() -> str:
     return git("-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*") or "unknown"
 
 
-def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
+def run_all(
+    every: Iterable[list[Cell]], path: Path, processes: int, without: Sequence[str] = ()
+) -> int:
     """Run the search of each cell that has no row in the file, and append its row; return the
     number of failures. Raises InputError if the file has other columns.
     """
@@ -149,7 +154,7 @@ def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
         )
     done = {Cell(*each) for each in table[KEY].itertuples(index=False)}
     left = [[cell for cell in cells if cell not in done] for cells in every]
-    work = partial(_append, path)
+    work = partial(_append, path, without)
     if processes == 1:
         return sum(map(work, left))
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the processes that start now
@@ -160,14 +165,14 @@ def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
         return sum(pool.imap(work, filter(None, left)))
 
 
-def _append(path: Path, cells: Iterable[Cell]) -> int:
+def _append(path: Path, without: Sequence[str], cells: Iterable[Cell]) -> int:
     """Run the searches of these cells, append the rows of those that succeed, print the failures,
     and return the number of failures.
     """
     failed = 0
     for cell in cells:
         try:
-            row = row_of(cell)
+            row = row_of(cell, without)
         except Exception:
             failed += 1
             print(f"{cell} failed:\n{traceback.format_exc()}", flush=True)

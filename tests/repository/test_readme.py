@@ -21,7 +21,7 @@ def shipped(name: str) -> bytes:
     return done.stdout if done.returncode == 0 else (ROOT / name).read_bytes()
 
 
-@pytest.mark.parametrize("page", [readme.README, readme.RESULTS], ids=str)
+@pytest.mark.parametrize("page", [*readme.blocks()], ids=str)
 def test_every_generated_block_is_what_the_records_give(page: Path) -> None:
     """A typed figure, or a record without its page, shows here: python -m lab.readme --recorded."""
     with chdir(ROOT):
