@@ -59,11 +59,11 @@ def comments(text: str) -> list[str]:
 def test_questions_become_a_task_whose_costs_are_known(project, stub):
     before = (project / "profiles" / "mine.yaml").read_text()
     output = done("add", "--questions", "bills.jsonl", "--name", "invoices")
-    assert "20 for the search, 8 for validation, 12 for the test" in output
+    assert "16 for the search, 8 for validation, 16 for the test" in output
     assert "next: ttsgraph run --task invoices" in output
     task = load_profile("mine").task("invoices")
     assert (task.kind, task.source.path) == ("number", Path("inputs/invoices.jsonl"))
-    assert (task.splits.train, task.splits.val, task.splits.test) == (20, 8, 12)
+    assert (task.splits.train, task.splits.val, task.splits.test) == (16, 8, 16)
     assert len(stub.requests) == 1
     assert task.lengths.measured["only"].generated_tokens == 2
     assert load_params().tasks == ("sums", "invoices")

@@ -45,7 +45,7 @@ WRITTEN = {
 for a pipeline.
 """
 
-SHARES = {"train": 0.5, "val": 0.2}
+SHARES = {"train": 0.4, "val": 0.2}
 """Share of the questions in each split, up to the split's limit in MOST. The test split gets the
 rest, up to its limit in MOST.
 """
