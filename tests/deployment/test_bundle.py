@@ -34,6 +34,13 @@ def test_a_bundle_comes_back_the_same_and_has_its_hash_as_version(tmp_path):
     assert read.version == made.bundle_hash[:12]
 
 
+def test_medium_effort_is_nearest_to_the_geometric_mean_of_the_costs():
+    graphs = {n: parallel(["smollm2-135m"] * n, "gemma3-270m", "voter") for n in (1, 3, 6, 10)}
+    front = tuple(Rung(graph, float(n), 0.0, "test") for n, graph in graphs.items())
+    rungs = DeployedVersion("math", FUSED, PROFILE, SHOTS, front=front).rungs
+    assert [rung.graph for rung in rungs.values()] == [graphs[1], graphs[3], graphs[10]]
+
+
 def test_the_hash_changes_with_the_graph_the_settings_and_the_shots():
     made = DeployedVersion("math", FUSED, PROFILE, SHOTS)
     sampling = PROFILE.tasks["math"].sampling.model_copy(update={"temperature": 0.1})

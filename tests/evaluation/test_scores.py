@@ -147,6 +147,8 @@ def test_the_value_is_the_mean_of_the_questions_shares(objective):
     shares = objective.shares(known)
     assert np.isnan(shares).sum() == known.n_unscored
     assert np.nanmean(shares) == pytest.approx(objective.value(known))
+    wrong = shares[[not right and right is not None for right in outcomes]]
+    assert (np.diff(wrong) < 0).all() == objective.joint  # later answers took longer
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 100)), max_size=30))

@@ -3,36 +3,15 @@
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
 from ttsgraph.base.rounding import rounded
 from ttsgraph_flows.compare_records import Equality, compared, differences
 
-NODE = {"role": "voter", "model": "a"}
-COMPARED = {
-    # what is recorded, what is rebuilt, and what is said of it: nothing where they are equal
-    "no number": (math.nan, math.nan, ""),
-    "no number and one": (math.nan, 0.0, "it is 0.0, recorded: nan"),
-    "nothing and no number": (None, math.nan, "it is nan, recorded: None"),
-    "the last digit": (0.1, 0.1 * (1 + 1e-9), ""),
-    "the last digit of nothing": (0.0, -1e-17, ""),
-    "more than that": (0.0, 1e-6, "it is 1e-06"),
-    "another kind of number": (1, 1.0, "it is 1.0, recorded: 1"),
-    "a number for a grade": (True, 1, "it is 1, recorded: True"),
-    "a count": (3, 4, "it is 4"),
-    "a text": ("a", "b", "it is 'b'"),
-    "a wrong grade": ({"correct": [True, True]}, {"correct": [True, False]}, "correct[1] is"),
-    "a call that costs more": ({"dollars": [0.1]}, {"dollars": [0.1 * (1 + 1e-9)]}, "dollars[0]"),
-    "an iteration less": ({"step": [1, 2]}, {"step": [1]}, "step is 'a list of 1 entries'"),
-    "a swapped graph": ([NODE], [NODE | {"model": "b"}], "[0].model is 'b', recorded: 'a'"),
-    "a key less": ({"found": 1}, {}, "found is missing"),
-    "digests of what is compared": (
-        {"checksum": "a", "crc32": 1, "length": 9, "files": {"a": "0"}, "trajectory_md5": "a"},
-        {"checksum": "b", "crc32": 2, "length": 8, "files": {"a": "1"}, "trajectory_md5": "b"},
-        "",
-    ),
-}
+COMPARED = yaml.safe_load(Path(__file__).with_name("compared_values.yaml").read_text())
 
 
 @pytest.mark.parametrize("what", COMPARED)

@@ -66,6 +66,7 @@ def test_a_budget_that_holds_no_sink_or_nothing_is_refused():
         Budget(FLOPS, 9).trim(chain([ONE, EIGHT]))
     with pytest.raises(BudgetError, match="cheapest single call costs 1"):
         Budget(FLOPS, 0.5).require_feasible()
+    Budget(FLOPS, FLOPS.smallest_call()).require_feasible()
 
 
 ROLES = ("assistant", "fuser", "voter")

@@ -15,8 +15,8 @@ from tests.support.timed import waited
 from ttsgraph.evaluation.executor import draw_numbers, manner_of
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel, MeanCost
-from ttsgraph.graphs.settle import answered, needs
-from ttsgraph.graphs.stopping import Gate, Stop
+from ttsgraph.graphs.settle import Votes, answered, needs
+from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, stops
 from ttsgraph.graphs.topologies import with_sink
 from ttsgraph.models.client import Completion, Request, Sampling
 from ttsgraph.tasks.math import MathTask
@@ -93,6 +93,17 @@ def test_arrays_searches_and_services_ask_and_answer_the_same(graph, seed):
         served, begun = waited(graph, reply, Even())
         assert TASK.extract(served.text) == TASK.extract(answer.text)
         assert begun <= set(answer.completions)
+
+
+@pytest.mark.parametrize("stop", [LOSSLESS, NEVER, Stop("beta", 0.7), Stop("beta", 0.95)])
+@pytest.mark.parametrize("total", [2, 3, 5, 9])
+def test_votes_in_arrays_stop_where_a_single_vote_does(total, stop):
+    inputs = np.random.default_rng(total).integers(-1, 3, (total, 300))
+    for heard in range(1, total + 1):
+        ballot = Votes(inputs)
+        arrays = ballot.stops(stop, heard, *ballot.leading(heard))
+        forms = [[None if form < 0 else str(form) for form in each] for each in inputs[:heard].T]
+        assert arrays.tolist() == [stops(stop, dict(enumerate(each)), total) for each in forms]
 
 
 def voters(models, **settings_of_it):
