@@ -130,13 +130,11 @@ def whole():
         search.search("math", method)
         evaluate.evaluate("math", method)
 guarded(whole)
-def stopped(work):
-    try:
-        guarded(work)
-    except SystemExit as end:
-        print("exit code", end.code)
 os.environ["POOL_KEY"] += "\\n x"
-stopped(lambda: search.search("math", "textgrad"))
+try:
+    guarded(lambda: search.search("math", "textgrad"))
+except SystemExit as end:
+    print("exit code", end.code)
 raise RuntimeError(f"a defect that shows {os.environ['AGENT_KEY']}")
 """
 
@@ -186,9 +184,8 @@ def test_a_canary_key_is_in_nothing_that_a_whole_run_wrote_or_said(tmp_path, mon
         project.profile["engine"] |= {"max_retries": 3}
         project.guided_by(agent_url)
         done = project.run(sys.executable, "-c", RUN)
-    assert {header["authorization"] for header in stub.headers} == {f"Bearer {POOL_KEY}"}, (
-        done.stderr[-3000:]
-    )
+    sent = {header["authorization"] for header in stub.headers}
+    assert sent == {f"Bearer {POOL_KEY}"}, done.stderr[-3000:]
     assert guide.headers[0]["authorization"] == f"Bearer {AGENT_KEY}"
     assert done.stdout.splitlines()[-1] == "exit code 2"
     assert "RuntimeError: a defect that shows [key]" in done.stderr

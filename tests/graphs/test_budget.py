@@ -56,6 +56,8 @@ def test_what_an_answer_adds_to_prompt_and_writing_is_counted_by_role(role, read
     for metric, cost in costs.items():
         model = CostModel(ModelPool((spec,)), measured, metric)
         assert model.node_cost(node, 2) == pytest.approx(cost)
+    flops = [CostModel(ModelPool((spec,)), Lengths(100, 10, 8, more)) for more in (0, 3)]
+    assert flops[0].node_cost(node, 2) < flops[1].node_cost(node, 2)
 
 
 def test_a_budget_that_holds_no_sink_or_nothing_is_refused():

@@ -13,7 +13,10 @@ from tests.searching.methods.test_search import BRIEF, problem
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.topologies import parallel
 from ttsgraph.searching.agent.answers import OpenUpdate, apply_update, read_answer
+from ttsgraph.searching.agent.base import ScoredGraph
+from ttsgraph.searching.agent.heuristic import predicted, shape_of
 from ttsgraph.searching.methods import searcher_class
 
 
@@ -116,3 +119,11 @@ def test_a_proposal_names_any_model_of_the_pool_where_models_are_open():
     assert proposal.model_counts() == {G: 1, L1: 1, L3: 1}
     assigned = [(0, "assistant", L1), (2, "fuser", L3)]
     assert f"expected {G}" in applied(d, graph(assigned, [0, 2]))[1][0]
+
+
+def test_a_shapes_prediction_follows_the_trial_with_more_questions():
+    tried = parallel([L1] * 3, L1)
+    history = [ScoredGraph(tried, right, right * n, n) for right, n in ((0.3, 10), (0.9, 1000))]
+    (mean,), (spread,) = predicted([shape_of(tried)], history, trade=True)
+    assert abs(mean - 0.9) < 0.15
+    assert spread < 0.05

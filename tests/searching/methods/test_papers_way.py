@@ -77,6 +77,7 @@ def ran(profile):
 
     table = trials(family_size_trials(brief))
     preference = chooser.select_family_size(brief, trials_of(table, brief.objective))
+    assert (preference.models[0], preference.reason) == (MODEL, "x")
     start = start_trial(trials(chooser.select_instances(brief, preference, 6)), brief, "paper")
     problem = Problem(brief, search, agent, start.counts, 0, speak)
     archive = Archive()

@@ -112,10 +112,11 @@ def test_a_vote_goes_on_whose_last_node_names_a_model_that_is_over_the_budget():
 
 def test_archived_graphs_leave_out_what_the_pool_no_longer_has() -> None:
     archive = Archive()
-    for number, model in enumerate(("gone", OLD)):
-        case = number, "random", 1, "train", single(model), 1.0, feedback(4), False, "contest"
+    every = topologies.parallel([*PROFILE.pool], OLD)
+    for number, graph in enumerate((single("gone"), single(OLD), every)):
+        case = number, "random", 1, "train", graph, 1.0, feedback(4), False, "contest"
         archive.append(record_of(*case), feedback(4))
-    assert graphs_in(archive.table(), BRIEF) == [single(OLD)]
+    assert graphs_in(archive.table(), BRIEF) == [single(OLD), every]
 
 
 def test_a_distribution_around_a_graph_decodes_to_it():
