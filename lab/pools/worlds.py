@@ -2,6 +2,7 @@
 its result is judged.
 """
 
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -46,7 +47,8 @@ class World:
         """Return the tables of the questions known to a search, of the questions on which it is
         judged, and of the questions on which plain forms are selected.
         """
-        known = table_of(self.pool, questions, seed)
+        # Worlds with one seed would share the luck of their questions and of the models' answers.
+        known = table_of(self.pool, questions, zlib.crc32(f"{self.name} {seed}".encode()))
         return known, _later(self.name, FRESH, FRESH_SEED), _later(self.name, TRIED, TRIED_SEED)
 
 
