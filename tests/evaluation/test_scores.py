@@ -50,6 +50,13 @@ def test_scores_make_a_mean_with_students_interval():
     assert mean_interval([], 0.95) == (0.0, 1.0)
 
 
+def test_a_long_form_is_cut_and_stays_another():
+    most = environment.LONGEST_FORM
+    forms = [environment.short_form("x" * count) for count in (most, most + 1, most + 2)]
+    assert (forms[0], len({*forms})) == ("x" * most, 3)
+    assert max(map(len, forms)) == most
+
+
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])
 @pytest.mark.parametrize(("ahead", "behind"), [(5, 1), (3, 3), (0, 2), (9, 1), (61, 39)])
 def test_flips_are_mcnemars_test_where_answers_are_right_or_wrong(ahead, behind, alternative):

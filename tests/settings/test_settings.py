@@ -67,20 +67,14 @@ class TestIdentityOfAModel:
         folder = profile_with(tmp_path, {"pool": {"smollm2-135m": changes}})
         return load_profile("mine", folder).model_pool()["smollm2-135m"].revision
 
-    @pytest.mark.parametrize(
-        ("change", "same"),
-        [
-            ({"served_as": "other"}, False),
-            ({"weights": {"hub": "org/other", "package": None}}, False),
-            ({"revision": "unpinned"}, False),
-            # Where a model is served, and what it costs, is not what it is.
-            ({"base_url": "http://b/v1"}, True),
-            ({"base_url": ["http://a/v1", "http://b/v1"]}, True),
-            ({"price": 5.0}, True),
-        ],
-    )
-    def test_another_model_is_another_identity(self, tmp_path, change, same):
-        assert (self.revision(tmp_path, **change) == self.revision(tmp_path)) is same
+    def test_another_model_is_another_identity(self, tmp_path):
+        here, weights = self.revision(tmp_path), {"hub": "org/other", "package": None}
+        for change in ({"served_as": "other"}, {"weights": weights}, {"revision": "unpinned"}):
+            assert self.revision(tmp_path, **change) != here
+        # Where a model is served, and what it costs, is not what it is.
+        for url in ("http://b/v1", ["http://a/v1", "http://b/v1"]):
+            assert self.revision(tmp_path, base_url=url) == here
+        assert self.revision(tmp_path, price=5.0) == here
         unpinned = self.revision(tmp_path, revision="unpinned")
         moved = self.revision(tmp_path, revision="unpinned", base_url="http://b/v1")
         assert moved == unpinned
