@@ -53,8 +53,7 @@ def test_scores_make_a_mean_with_students_interval():
 def test_a_long_form_is_cut_and_stays_another():
     most = environment.LONGEST_FORM
     forms = [environment.short_form("x" * count) for count in (most, most + 1, most + 2)]
-    assert (forms[0], len({*forms})) == ("x" * most, 3)
-    assert max(map(len, forms)) == most
+    assert (forms[0], len({*forms}), max(map(len, forms))) == ("x" * most, 3, most)
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])
@@ -62,6 +61,8 @@ def test_a_long_form_is_cut_and_stays_another():
 def test_flips_are_mcnemars_test_where_answers_are_right_or_wrong(ahead, behind, alternative):
     expected = binomtest(ahead, ahead + behind, 0.5, alternative=alternative).pvalue
     assert fair_coin_p(ahead, ahead + behind, alternative) == pytest.approx(expected)
+    ends = binomtest(ahead, ahead + behind).proportion_ci(0.95, "wilson")
+    assert environment.wilson(ahead, ahead + behind) == pytest.approx((ends.low, ends.high))
     differences = [1.0] * ahead + [-1.0] * behind + [0.0] * 7
     sampled = 0.005 if ahead + behind > EXACT else None
     assert paired_flips_p(differences, alternative) == pytest.approx(expected, abs=sampled)

@@ -86,6 +86,7 @@ def test_a_changed_byte_of_the_parameters_is_found(learnt):
 def test_any_text_has_a_branch_by_a_bounded_part_of_it(learnt, text):
     assert 0 <= learnt.choose(Question("q", text, "")) < learnt.branches
     assert sum(tokens(Question("q", text * 9, "")).values()) < 8 * (HEAD + 1000)
+    assert {"w:3 +", "c:3", "c:3 ", "c:3 +", "f:topic=sums"} <= tokens(SUM).keys()
 
 
 WRONG = [{"branches": 1}, {"default": 7}, {"shares": [0.5, 0.2]}, {"weights": []}, {"code": "x"}]

@@ -110,13 +110,14 @@ def weather(arguments):
 PARIS = weather({"city": "Paris"})
 DROPS = calling(("drop_tables", {}))
 TOOLS = {"tools": [WEATHER, STOCK]}
+OSLO = weather({"city": "Oslo", "days": 1})
 STOCKS = [calling(("get_stock", {"of": "A"}))] * 2
 OTHER_ORDERS = [weather('{"days": 1.0, "city": "Paris"}'), weather('{"city":"Paris","days":1 }')]
 OBJECT = '{"a": 1, "b": [2]}'
 VOTES = {
     # what five or so say, what is asked for; the text, or the call, that wins
     "a name first, then arguments, whatever their order": (
-        [*STOCKS, weather({"city": "Oslo", "days": 1}), *OTHER_ORDERS],
+        [*STOCKS, OSLO, *OTHER_ORDERS],
         TOOLS,
         {"city": "Paris", "days": 1},
     ),
