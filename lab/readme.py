@@ -234,7 +234,7 @@ def write(recorded: bool) -> None:
     if not recorded:
         take_report()
     refresh()
-    print(f"{README} and {RESULTS} are written; `git diff` shows the changes", file=sys.stderr)
+    print("README.md and docs/ are written; `git diff` shows the changes", file=sys.stderr)
 
 
 if __name__ == "__main__":

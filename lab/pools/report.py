@@ -164,6 +164,12 @@ def page_lines(held_out: pd.DataFrame, record: pd.DataFrame) -> list[str]:
         f" (standard error {error:.1f}) below the best plain form in hindsight,",
         f"and more than {FAR:.0f} points below it in {100 * (below > FAR).mean():.0f} % of them."
         f" Commits: {', '.join(sorted({*held_out['commit'], *record['commit']}))}.",
+        *(
+            f"With {count} known questions these are {each.mean():.1f} points and"
+            f" {100 * (each > FAR).mean():.0f} %."
+            for count, each in below.groupby(held_out["questions"])
+        ),
+        f"The highest cost on new questions is {held_out['cost'].max():.2f} of the budget.",
         "",
         "| GSM8K: known questions | budget, of a call of the large model | selected | its cost, of"
         " the budget | split | router |",
