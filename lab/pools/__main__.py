@@ -4,13 +4,13 @@ simulated, except for the record `gsm8k`.
     python -m lab.pools run a.csv                  search in all worlds for tuning
     python -m lab.pools run b.csv --held-out       in the held-out worlds, only for reporting
     python -m lab.pools run c.csv --worlds gem-7 gsm8k --questions 150 400 1000 --seeds 0 1
+    python -m lab.pools run d.csv --without routes            a part of the contest switched off
     python -m lab.pools summary a.csv              shortfalls, costs, coverage
-    python -m lab.pools run d.csv --without routes with a part of the contest switched off
     python -m lab.pools compare a.csv d.csv        paired differences, d minus a
 
-A run appends a row for each search, and skips the searches that already have a row in the file. A
-world is a pool's name (see named.yaml), a kind with a seed (see kinds.py), or gsm8k (see
-SOURCES.md); these files are in lab/pools.
+A run appends a row for each search, and skips the searches that already have a row in the file, so
+searches without a part need another file. A world is a pool's name (see named.yaml), a kind with a
+seed (see kinds.py), or gsm8k (see SOURCES.md); these files are in lab/pools.
 """
 
 import argparse
